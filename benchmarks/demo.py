@@ -23,8 +23,8 @@ from oddnode.tasks.digits import digits_graph
 KNOWN, UNKNOWN = range(5), 7
 
 
-def main(folder: Path) -> None:
-    """Write the tables, the scores and the page, and print where the page is."""
+def write_tables(folder: Path) -> None:
+    """Write the tables of old and of new images, and of their links."""
     folder.mkdir(parents=True, exist_ok=True)
     data = digits_graph()
     digit, rng = data.y.numpy(), np.random.default_rng(0)
@@ -41,10 +41,22 @@ def main(folder: Path) -> None:
         inside = is_used[edge_index].all(axis=0) & (is_new[edge_index].any(axis=0) == (name == "new"))
         ends = names[edge_index[:, inside]]
         csv.write_csv(pa.table({"source": ends[0], "target": ends[1]}), folder / f"{name}_links.csv")
-    old = folder / "old.csv", folder / "old_links.csv"
-    model, _ = TableModel.fit(*old, id_column="id", label_column="digit", device="cpu", epochs=60)
-    both = [old[0], folder / "new.csv"], [old[1], folder / "new_links.csv"]
+
+
+def fit(folder: Path) -> TableModel:
+    """Fit a model to the old images, and save it."""
+    model, _ = TableModel.fit(
+        folder / "old.csv", folder / "old_links.csv", id_column="id", label_column="digit", device="cpu", epochs=60
+    )
     model.save(folder / "model")
+    return model
+
+
+def main(folder: Path) -> None:
+    """Write the tables, the scores and the page, and print where the page is."""
+    write_tables(folder)
+    model = fit(folder)
+    both = [folder / "old.csv", folder / "new.csv"], [folder / "old_links.csv", folder / "new_links.csv"]
     model.score(*both, folder / "scores.csv", explain=True)
     page = make_page(model, folder / "scores.csv", *both)
     print(page.headline)

@@ -29,11 +29,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import torch
 from common import store
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest
+from sklearn.neighbors import NearestNeighbors
 from torch_geometric.data import Data
 
 from oddnode import Detector
@@ -42,6 +44,8 @@ from oddnode.functional import auroc
 DAY = 86_400
 PERIODS, LENGTH = 4, 90 * DAY
 FEWEST, ALERTS, EXPOSED, FEWEST_NORMAL = 5, 25, 50, 20
+#: The column of counterparties that sent something, and how many accounts a distance is the mean of.
+SENDERS, NEAREST = 5, 10
 
 #: Scores of a graph's accounts, higher = odder, by a method that was fitted on another.
 Score = Callable[[Data], np.ndarray]
@@ -142,6 +146,11 @@ class Periods:
 
 
 def with_oddnode(periods: Periods, seed: int, exposed: bool) -> Score:
+    detector = oddnode_on(periods, seed, exposed)
+    return lambda data: -detector.score_samples(Data(x=data.x, edge_index=data.edge_index)).numpy()
+
+
+def oddnode_on(periods: Periods, seed: int, exposed: bool) -> Detector:
     train, rng = periods.train, np.random.default_rng(seed)
     order = rng.permutation(train.known)
     graph = Data(x=train.x, edge_index=train.edge_index, y=torch.full((train.num_nodes,), -1))
@@ -155,13 +164,27 @@ def with_oddnode(periods: Periods, seed: int, exposed: bool) -> Score:
         exposure.ood_mask = torch.zeros(train.num_nodes, dtype=torch.bool)
         exposure.ood_mask[train.exposed] = True
     method = "nodesafe-evidence++" if exposed else "nodesafe-evidence"
-    detector = Detector.from_recipe(method, seed=seed, device="cpu").fit(graph, exposure)
+    return Detector.from_recipe(method, seed=seed, device="cpu").fit(graph, exposure)
+
+
+def without_labels(periods: Periods, seed: int) -> Score:
+    train = Data(x=periods.train.x, edge_index=periods.train.edge_index)
+    detector = Detector.from_recipe("evidence-unlabelled", seed=seed, device="cpu").fit(train)
     return lambda data: -detector.score_samples(Data(x=data.x, edge_index=data.edge_index)).numpy()
 
 
 def with_isolation_forest(periods: Periods, seed: int) -> Score:
     forest = IsolationForest(random_state=seed).fit(periods.train.x[periods.train.mature].numpy())
     return lambda data: -forest.score_samples(data.x.numpy())
+
+
+def with_senders(periods: Periods, seed: int) -> Score:
+    return lambda data: data.x[:, SENDERS].numpy()
+
+
+def with_distance(periods: Periods, seed: int) -> Score:
+    tree = NearestNeighbors(n_neighbors=NEAREST).fit(periods.train.x[periods.train.mature].numpy())
+    return lambda data: tree.kneighbors(data.x.numpy())[0].mean(axis=1)
 
 
 def with_boosting(periods: Periods, seed: int) -> Score:
@@ -172,14 +195,18 @@ def with_boosting(periods: Periods, seed: int) -> Score:
     return lambda data: model.predict_proba(data.x.numpy())[:, 1]
 
 
-def with_pygod(name: str, periods: Periods, seed: int) -> Score:
-    """A detector of PyGOD, fitted on the training graph as a whole: sampling neighbours would need another package."""
+def pygod_detector(name: str, seed: int) -> Any:
+    """A detector of PyGOD, to be fitted on a graph as a whole: sampling neighbours would need another package."""
     base = importlib.import_module("pygod.detector.base")
     base.NeighborLoader = lambda data, *_, **__: [  # type: ignore[attr-defined]
         Data(**data.to_dict(), batch_size=data.num_nodes, n_id=torch.arange(data.num_nodes))
     ]
     torch.manual_seed(seed)
-    detector = getattr(importlib.import_module("pygod.detector"), name)(gpu=-1, verbose=0)
+    return getattr(importlib.import_module("pygod.detector"), name)(gpu=-1, verbose=0)
+
+
+def with_pygod(name: str, periods: Periods, seed: int) -> Score:
+    detector = pygod_detector(name, seed)
     detector.fit(Data(x=periods.train.x, edge_index=periods.train.edge_index))
     return lambda data: detector.decision_function(Data(x=data.x, edge_index=data.edge_index)).numpy()
 
@@ -189,7 +216,10 @@ def methods(phishing_labels: bool) -> Iterator[tuple[str, Callable[[Periods, int
     if phishing_labels:
         yield "gradient boosting", with_boosting
         return
+    yield "oddnode without labels", without_labels
     yield "isolation forest", with_isolation_forest
+    yield "distance to ten accounts", with_distance
+    yield "number of senders", with_senders
     try:
         importlib.import_module("pygod.detector")
     except ImportError as error:
@@ -214,14 +244,33 @@ def measured(periods: Periods, score: Score) -> dict[str, float]:
     return found
 
 
+def kinds_of(periods: Periods, seed: int = 0) -> dict[str, dict[str, float]]:
+    """What each kind of evidence finds by itself, for a fit that knows normal accounts."""
+    detector = oddnode_on(periods, seed, exposed=False)
+
+    def score(data: Data, kind: int) -> np.ndarray:
+        outputs = detector.outputs(Data(x=data.x, edge_index=data.edge_index))
+        return (
+            torch.stack([each.surprises for each in detector.scorer_.comparisons(outputs)]).mean(dim=0)[:, kind].numpy()
+        )
+
+    kinds = enumerate(detector.scorer_.kinds)
+    return {name: measured(periods, partial(score, kind=kind)) for kind, name in kinds}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--kinds", action="store_true", help="print what each kind of evidence finds, and stop")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(1)
     transfers = Transfers.read(Path(os.environ["ODDNODE_DATA"]) / "ethereum")
     rows = []
+    if options.kinds:
+        for kind, numbers in kinds_of(Periods.after(transfers, "2017-06-15")).items():
+            print(kind, {metric: round(value, 1) for metric, value in numbers.items()})
+        return
     for day, with_labels in (("2017-06-15", False), ("2017-09-13", False), ("2017-09-13", True)):
         periods = Periods.after(transfers, day)
         kinds = np.concatenate([periods.phishing[ranked] for ranked in periods.ranked])

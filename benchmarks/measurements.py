@@ -3,6 +3,7 @@
 python benchmarks/measurements.py                           # rewrites the tables of all pages
 python benchmarks/measurements.py --check                   # exit status 1 if a page is out of date
 python benchmarks/measurements.py --results runs/results.md # also takes over what `oddnode paper` wrote
+python benchmarks/measurements.py --paired runs/cells       # and the folder that `oddnode bench --task paper` wrote
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import arrivals_tables
+from common import provenance
 
 PAGES = Path(__file__).parent.parent / "docs" / "measurements"
 RESULTS = Path(__file__).parent / "results"
@@ -219,6 +221,84 @@ def _years() -> str:
     return _table([*head, "checked: caught", "checked: false alarms", "spread"], body)
 
 
+def _if_stored(name: str, make: Callable[[Rows], str]) -> str:
+    """A table and how it was made; without a stored result, that there is none."""
+    if not (RESULTS / f"{name}.json").is_file():
+        return f"*Not measured yet: `python benchmarks/{name.rsplit('-', 1)[0]}.py`.*"
+    found = stored(name)
+    return f"{make(found['rows'])}\n\n*{_machine(found)}, commit {(found['commit'] or 'unknown')[:7]}*"
+
+
+def _forecast(rows: Rows) -> str:
+    """A line for every kind: the forecast and what was caught, means over graphs and seeds."""
+    kinds: dict[str, Rows] = {}
+    for row in sorted(rows, key=lambda row: not row["is_rehearsed"]):
+        kinds.setdefault(row["kind"], []).append(row)
+    body, errors = [], []
+    for kind, own in kinds.items():
+        name = kind if own[0]["is_rehearsed"] else f"*{kind}*"
+        shown = [f"{fmean(row['forecast'] for row in own):.0f}"]
+        for judged in ("alone", "batch"):
+            for placement in ("scattered", "grouped"):
+                placed = [row[f"caught_{judged}"] for row in own if row["placement"] == placement]
+                shown.append(f"{fmean(placed):.0f}")
+        body.append([name, str(len({row["graph"] for row in own})), *shown])
+        for graph in {row["graph"] for row in own} if own[0]["is_rehearsed"] else ():
+            there = [row for row in own if row["graph"] == graph]
+            errors.append(fmean(row["caught_alone"] for row in there) - fmean(row["forecast"] for row in there))
+    head = ["kind (*not rehearsed*)", "graphs", "forecast", "alone: scattered", "grouped", "with the batch: scattered"]
+    low, middle, high = (sorted(errors)[round(share * (len(errors) - 1))] for share in (0.1, 0.5, 0.9))
+    return (
+        f"{_table([*head, 'grouped'], body)}\n\nIn {len(errors)} pairs of graph and rehearsed kind, the share that is "
+        f"caught alone minus the\nforecast is {middle:+.0f} points in the median, between {low:+.0f} and {high:+.0f} "
+        f"in four of five, and in size {fmean(map(abs, errors)):.0f} points on average."
+    )
+
+
+def _batch_sizes(rows: Rows) -> str:
+    rows = [row for row in rows if "seed" not in row]
+    body = []
+    for where, graphs in (("for choosing", ("campus", "citations-wide", "films")), ("reported", ())):
+        for size in sorted({row["size"] for row in rows}):
+            for judged in ("alone", "batch"):
+                own = [r for r in rows if (r["size"], r["judged"]) == (size, judged)]
+                own = [r for r in own if (r["graph"] in graphs) == bool(graphs)]
+                own = own if graphs else [r for r in own if r["graph"] not in ("campus", "citations-wide", "films")]
+                if own:
+                    names = [name for name in own[0] if name not in ("graph", "size", "judged")]
+                    shown = [f"{fmean(row[name] for row in own):.1f}" for name in names]
+                    body.append([where, str(len(own)), f"{size:,}", judged.replace("batch", "with the batch"), *shown])
+    head = ["graphs", "number", "arrivals", "judged", "false alarms at 5 %", "caught"]
+    return _table([*head, "false discoveries at 10 %", "found", "at 20 %", "found"], body)
+
+
+def _years_references(rows: Rows) -> str:
+    lines: dict[tuple[str, str, str], dict[int, Rows]] = {}
+    for row in rows:
+        _, until, _, after, unknown = row["task"].rsplit("/", 1)[1].split("-", 4)
+        key = until, unknown.replace("unknown-", "class "), row["references"]
+        lines.setdefault(key, {}).setdefault(int(after), []).append(row)
+    body = []
+    for key, spans in sorted(lines.items()):
+        shown = [" / ".join(map(str, sorted(spans)))]
+        metrics = ("auroc", "caught", "false_alarms", "false_alarms_alone", "checked_false_alarms", "is_drift")
+        for metric in metrics:
+            cells = [own for _, own in sorted(spans.items()) if metric in own[0]]
+            times = 100 if metric == "is_drift" else 1
+            shown.append(
+                " / ".join(f"{times * fmean(r[metric] for r in own):.{0 if times > 1 else 1}f}" for own in cells) or "-"
+            )
+        body.append([*key, *shown])
+    head = ["fit until", "unknown", "reference nodes", "years after", "AUROC", "caught", "false alarms"]
+    return _table([*head, "alone", "with 50 checked", "drift is said (% of fits)"], body)
+
+
+def _carry_over(rows: Rows) -> str:
+    from carry_over import lines  # imports torch
+
+    return "\n".join(lines(rows))
+
+
 def _ethereum() -> str:
     body = []
     for row in stored("ethereum-cpu")["rows"]:
@@ -292,6 +372,24 @@ def _conclusion() -> str:
     )
 
 
+def _paired() -> str:
+    """The default next to other methods, all from one run of one source, and the paired tests."""
+    if not (RESULTS / "paired.json").is_file():
+        return "Not measured yet with this version."
+    found = stored("paired")
+    return f"{found['cells']}\n\n{found['tests']}\n\n*{found['made_on']}; commit {found['commit'][:7]}*"
+
+
+def take_over_paired(folder: Path) -> None:
+    """Store the table by cell and the paired comparisons of a benchmark."""
+    head, _, tests = (folder / "report.md").read_text(encoding="utf-8").partition("## Paired comparisons\n")
+    if not tests:
+        raise SystemExit(f"{folder}: one method only, so there is nothing to compare")
+    made_on, cells = head.split("\n\n")[1].split(". Scores")[0], head.split("\n\n| task |")[0].split("\n\n", 2)[2]
+    found = {"made_on": made_on, "commit": provenance()["commit"], "cells": cells.strip(), "tests": tests.strip()}
+    (RESULTS / "paired.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def _summary() -> str:
     """Every method on both suites: the ten cells from the results page, the arrivals from their own file."""
     rows = arrivals_tables.stored_rows()
@@ -319,14 +417,22 @@ def _arrival_cells(group: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "summary": _summary,
     "conclusion": _conclusion,
+    "paired": _paired,
     **{
         group: partial(_arrivals, group)
-        for group in ("arrivals", "arrivals-1%", "arrivals-20%", "unseen", "photo/arrivals")
+        for group in ("arrivals", "arrivals-1%", "arrivals-20%", "unseen", "photo/arrivals", "cs/arrivals")
     },
-    **{f"{group}-cells": partial(_arrival_cells, group) for group in ("arrivals", "unseen", "photo/arrivals")},
+    **{
+        f"{group}-cells": partial(_arrival_cells, group)
+        for group in ("arrivals", "unseen", "photo/arrivals", "cs/arrivals")
+    },
     "membership": _membership,
     "years": _years,
     "ethereum": _ethereum,
+    "forecast": partial(_if_stored, "forecast-cpu", _forecast),
+    "batch-sizes": partial(_if_stored, "batch_sizes-cpu", _batch_sizes),
+    "years-references": partial(_if_stored, "years_references-cpu", _years_references),
+    "carry-over": partial(_if_stored, "carry_over-cpu", _carry_over),
     **{name: partial(_performance, name) for name in SECTIONS},
     "same_speed": _same_speed,
     "mini_batches": _mini_batches,
@@ -340,10 +446,21 @@ def with_tables(page: str) -> str:
     return BLOCK.sub(lambda block: f"<!-- table: {block[1]} -->\n\n{TABLES[block[1]]()}\n\n<!-- end -->", page)
 
 
+PAIRED = """## The default by cell, with paired tests
+
+One run of one source, all ten cells and five seeds: `oddnode bench --task paper --seeds 5 --methods
+nodesafe-evidence,nodesafe-ensemble,nodesafe,msp-prop,gnnsafe,grasp,knn,msp,energy --out runs/cells`.
+
+<!-- table: paired -->
+<!-- end -->
+"""
+
+
 def take_over(path: Path) -> None:
     """Copy the page that `oddnode paper` wrote, with a conclusion; its links lead one folder up from here."""
     text = re.sub(r"\]\((tasks|reproduction)\.md\)", r"](../\1.md)", path.read_text(encoding="utf-8"))
     text = text.replace("# Results\n", "# The ten cells\n\n<!-- table: conclusion -->\n<!-- end -->\n", 1)
+    text = text.replace("## Protocol clean\n", f"{PAIRED}\n## Protocol clean\n", 1)
     (PAGES / "results.md").write_text(text, encoding="utf-8")
 
 
@@ -351,7 +468,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("--results", type=Path, help="a results.md that `oddnode paper` wrote")
+    parser.add_argument("--paired", type=Path, help="a folder that `oddnode bench --task paper --out` wrote")
     options = parser.parse_args()
+    if options.paired is not None:
+        take_over_paired(options.paired)
     if options.results is not None:
         take_over(options.results)
     stale = []

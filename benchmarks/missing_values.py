@@ -23,7 +23,6 @@ _TYPES = {
     "numbers": ["price", "grams"],
     "categories": ["seller", "colour"],
     "words": [f"w_{word:03}" for word in range(_WORDS)],
-    "dates": ["listed_on"],
 }
 
 
@@ -70,6 +69,9 @@ def changes(nodes: pd.DataFrame, rng: np.random.Generator) -> Iterator[tuple[str
                 is_empty[_OLD:] &= rng.random(_NEW) < share
                 changed[column] = changed[column].mask(is_empty)
             yield f"{name}, {share:.0%} of the cells empty", changed
+        empty = nodes.copy()
+        empty.loc[_OLD:, columns] = None
+        yield f"{name}, all cells empty", empty
     renamed = nodes.copy()
     some = rng.permutation(_SELLERS)[: _SELLERS // 10]
     names = {f"shop {shop:02}": f"Shop-{shop:02}" for shop in some}
