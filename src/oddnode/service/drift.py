@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from oddnode.detector import Calibration
 from oddnode.online import Judgement
-from oddnode.watch.martingale import Martingale, levels_of
+from oddnode.watch.martingale import Martingale, levels_of, weight_of_linked
 
 #: The probability that an alarm is ever raised if arrivals score as known nodes.
 CHANCE = 0.01
@@ -64,11 +64,11 @@ class DriftBet:
         """
         judged = [each for each in arrivals if each.p_value is not None]
         self._ids.update(each.id for each in judged)
-        self._num_links += sum(edge[0] in self._ids and edge[1] in self._ids for edge in edges)
+        pairs = {frozenset(edge[:2]) for edge in edges}
+        self._num_links += sum(len(pair) == 2 and pair <= self._ids for pair in pairs)
         if not judged:
             return
-        # As in `oddnode.watch`: linked arrivals score alike, so that each says less than a whole node.
-        weight = 1.0 / (1.0 + 2.0 * self._num_links / len(self._ids))
+        weight = weight_of_linked(self._num_links, len(self._ids))
         levels = levels_of(np.array([each.score for each in judged]), self._known, self._rng)
         for level, chance in zip(levels.tolist(), self._rng.random(len(judged)).tolist(), strict=True):
             self._highest = max(self._highest, self._bet.update(level, chance, weight))

@@ -8,6 +8,7 @@ ends before ``head`` is therefore refused. Every row has a hash of itself and of
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import sqlite3
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
+_log = logging.getLogger("oddnode.service")
 FORMAT = "1"
 _FILE, _HEAD, _LOCK = "changes.sqlite", "head", ".lock"
 _TABLES = """
@@ -123,8 +125,8 @@ class ChangeLog:
                 self.connection.execute("PRAGMA journal_mode = WAL")
                 self.connection.execute("PRAGMA synchronous = FULL")
                 self._create()
-            found = dict(self.connection.execute("SELECT name, value FROM meta"))
-            self._check_facts(found)
+            self.meta = dict(self.connection.execute("SELECT name, value FROM meta"))
+            self._check_facts(self.meta)
             if not self.read_only:
                 [problem] = self.connection.execute("PRAGMA quick_check(1)").fetchone()
                 if problem != "ok":
@@ -209,7 +211,10 @@ class ChangeLog:
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise NoRoomError(f"the log cannot be written: {error}") from None
-        self._write_head()
+        try:
+            self._write_head()
+        except OSError as error:  # the changes are on disk: only a log that later loses its end is not noticed
+            _log.error("%s cannot be written: %s", self.folder / _HEAD, error)
 
     def _write_head(self) -> None:
         # Without fsync: it survives the process; after a power cut an older one does no harm.
@@ -280,13 +285,15 @@ class ChangeLog:
 
     def close(self) -> None:
         """Close the file, and let another process write."""
-        if hasattr(self, "connection"):
-            self.connection.close()
-        if self._head is not None:
-            os.close(self._head)
-            self._head = None
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            if hasattr(self, "connection"):
+                self.connection.close()
+            if self._head is not None:
+                os.close(self._head)
+                self._head = None
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 def folder_hash(path: Path) -> str:

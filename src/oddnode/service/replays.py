@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +199,13 @@ def replay_model(
     """Let another model score the arrivals of a service in their order, in the graph as it then was.
 
     ``source`` names the other model, and the base that the service started from. ``on_progress`` is called with the
-    number of changes done, and of all.
+    number of changes done, and of all. At most as many neighbours are read as the service did.
     """
     log = ChangeLog(Path(folder), {"base": source.facts()["base"]}, read_only=True)
     try:
         with open_alerts(folder) as alerts:
             recorded = list(alerts.arrivals(_warm_up(rule, since), until))
+        source = replace(source, max_neighbours=int(log.meta["max_neighbours"]))
         model = source.load()
         live, schema = source.live(model), model.schema if isinstance(model, TableModel) else None
         last = recorded[-1].version if recorded else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import queue
 import sqlite3
 import threading
@@ -58,7 +59,7 @@ _log = logging.getLogger("oddnode.service")
 T = TypeVar("T")
 _encode = msgspec.json.encode
 
-# A transaction is committed once changes have waited this long for others, or are this many.
+# A transaction is committed as soon as no change waits, and at the latest after this long or this many changes.
 _SECONDS_TO_SHARE = 0.02
 _MOST_SHARING = 64
 # How often a replica looks for new changes.
@@ -181,15 +182,23 @@ class State:
         self.max_waiting, self.max_seconds = max_waiting, max_seconds
         self.hashes = source.facts()
         self.config = read_config(source.model)
-        self.log = None if folder is None else ChangeLog(folder, self.hashes, read_only=follow)
-        self.saved = None if self.log is None else SavedGraphs(self.log)
         self.model, self.base = self.hashes["model"][:12], self.hashes["base"][:12]
+        self.log: ChangeLog | None = None
+        self.saved: SavedGraphs | None = None
         self.alerts: AlertLog | None = None
-        if self.log is not None:
-            log = self.log
-            self.alerts = AlertLog(lambda: log.connection, self.model, budget=budget, read_only=follow)
+        self.drift: DriftBet | None = None
+        if folder is not None:
+            self.log = log = ChangeLog(folder, self.hashes, read_only=follow)
+            try:
+                self.saved = SavedGraphs(log)
+                self.alerts = AlertLog(lambda: log.connection, self.model, budget=budget, read_only=follow)
+            except BaseException:
+                log.close()
+                raise
         self.compact_after = compact_after
         self._compacting = threading.Lock()
+        self._tried_version = 0
+        self._told_version: int | None = None
         self._next_look = 0.0
         self.phase = "loading"
         self.failure: Exception | None = None
@@ -197,8 +206,9 @@ class State:
         self.num_scored = self.num_flagged = 0
         self.on_failure: Callable[[], None] = lambda: None
         self.on_ready: Callable[[], None] = lambda: None
-        self._subscribers: list[Callable[[Event], None]] = []
+        self._subscribers: dict[Callable[[Event], None], None] = {}
         self._events: list[Event] = []
+        self._unbet: list[tuple[list[Judgement], list[Any], float]] = []
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._ready = threading.Event()
         self._worker = threading.Thread(target=self._work, name="oddnode-service", daemon=True)
@@ -302,8 +312,13 @@ class State:
             raise Problem(503, "; ".join(self.reasons_not_ready()) + "; try again later", "not-ready")
         if self._tasks.qsize() >= self.max_waiting:
             raise Problem(503, f"{self.max_waiting} requests are waiting; try again later", "busy")
+        return self._put(function, args, writes, time.monotonic() + self.max_seconds)
+
+    def _put(self, function: Callable[..., T], args: tuple[Any, ...], writes: bool, deadline: float) -> Future[T]:
         future: Future[T] = Future()
-        self._tasks.put(_Task(lambda: function(*args), writes, future, time.monotonic() + self.max_seconds))
+        self._tasks.put(_Task(lambda: function(*args), writes, future, deadline))
+        if self.phase == "stopped":  # perhaps after the thread had refused all that waited
+            self._refuse_all()
         return future
 
     def _work(self) -> None:
@@ -311,21 +326,29 @@ class State:
             self._load()
             self._ready.set()
             self._answer_all()
+            self.phase = "stopped"
+            self._refuse_all()
+            if self.saved is not None and not self.follow and self._num_unsaved:
+                self.saved.save_changes(self.live)
         except Exception as error:  # for whoever waits
             _log.error("the service stops: %s", error)
             self.failure = error
+        finally:
+            self.phase = "stopped"
+            self._refuse_all()
+            if self.log is not None:
+                self.log.close()
+            # Last: whoever waits for a failure may start again at once, and needs the lock of the log.
+            self._ready.set()
+        if self.failure is not None:
             self.on_failure()
-        self.phase = "stopped"
+
+    def _refuse_all(self) -> None:
         with suppress(queue.Empty):
             while True:
                 task = self._tasks.get_nowait()
                 if task is not None:
-                    task.future.set_exception(Problem(503, "the service is stopping", "not-ready"))
-        if self.saved is not None and not self.follow and self.failure is None and self._num_unsaved:
-            self.saved.save_changes(self.live)
-        if self.log is not None:
-            self.log.close()
-        self._ready.set()  # last: whoever waits for a failure may start again at once, and needs the lock of the log
+                    _settle(task, Problem(503, "the service is stopping", "not-ready"))
 
     def _answer_all(self) -> None:
         while True:
@@ -402,6 +425,7 @@ class State:
         """Nothing of a transaction is acknowledged."""
         assert self.log is not None
         self._events.clear()
+        self._unbet.clear()
         if isinstance(error, NoRoomError):
             _log.error("%s; nothing was acknowledged", error)
             problem = Problem(507, f"{error}; nothing was changed", "no-room")
@@ -427,20 +451,20 @@ class State:
         self.detector = model.detector if isinstance(model, TableModel) else model
         calibration = self.detector.calibration_
         can_bet = self.log is not None and calibration is not None and calibration.weights is None
-        self.drift = DriftBet(calibration) if can_bet and calibration is not None else None
+        if can_bet and calibration is not None and self.drift is None:  # it goes on when the graph is computed again
+            self.drift = DriftBet(calibration)
         if self.log is not None and self.saved is not None:
             self.log.verify()
             if not self.follow and not self._compacting.locked():
                 self.saved.clean()
         opened = None if self.saved is None else self.saved.open(self._model, self.source.graph)
-        if opened is not None:
-            self.live, self._base_version = opened
-        else:
-            self.live, self._base_version = self.source.live(self._model), 0
-            if self.saved is not None and not self.follow:
-                self.saved.save_base(self.live, 0)
-        self._saved_version = self.live.version
-        self._replay(self.live)
+        live, base_version = opened if opened is not None else (self.source.live(self._model), 0)
+        if opened is None and self.saved is not None and not self.follow:
+            self.saved.save_base(live, 0)
+        saved_version = live.version
+        self._replay(live)
+        self.live, self._base_version, self._saved_version = live, base_version, saved_version
+        self._told_version = live.version
         self._name_base()
         self.phase = "ready"
         self.on_ready()
@@ -461,7 +485,8 @@ class State:
                 raise LogError(f"change {entry.version} cannot be made again: {error}") from error
             if live.version != entry.version:
                 raise LogError(f"change {entry.version} led to version {live.version}")
-            if self.follow and self.phase == "ready":
+            if self.follow and self._told_version is not None and entry.version > self._told_version:
+                self._told_version = entry.version
                 self._tell_arrivals(entry, found)
                 self._send_events()
             if live.version - start == most:
@@ -477,8 +502,7 @@ class State:
         if time.monotonic() > self._next_look:
             self._next_look = time.monotonic() + _SECONDS_TO_LOOK
             if any(base.version > self._base_version for base in self.saved.all("base")):
-                self.phase = "loading"
-                self._load()
+                self._load()  # questions wait meanwhile
 
     # --- compaction ---
 
@@ -501,9 +525,9 @@ class State:
             # A change that the graph has may yet be undone; then another graph takes its place.
             other = self.saved.compacted(self._model, live, self.source.graph is not None, lambda: self.live is live)
             version = other.version
-            while self.read(self._replay, other, _MOST_AT_ONCE).result() == _MOST_AT_ONCE:
+            while self._put(self._replay, (other, _MOST_AT_ONCE), False, math.inf).result() == _MOST_AT_ONCE:
                 pass
-            self.read(self._swap, live, other, version).result()
+            self._put(self._swap, (live, other, version), False, math.inf).result()
             _log.info("the base is that of version %s", version)
         except Exception as error:  # the graph as it was goes on
             _log.error("no new base: %s", error)
@@ -532,7 +556,9 @@ class State:
         if self._num_unsaved >= max(_CHANGES_TO_SAVE, since_base // 10):
             self._saved_version = self.live.version
             self.saved.save_changes(self.live)
-        if self.compact_after is not None and since_base >= self.compact_after:
+        since_tried = self.live.version - max(self._base_version, self._tried_version)
+        if self.compact_after is not None and since_tried >= self.compact_after:
+            self._tried_version = self.live.version  # if it fails, the next one is as far away
             self.compact()
 
     # --- what runs in the thread: questions ---
@@ -690,8 +716,7 @@ class State:
         entry = LoggedChange(self.live.version, now, key, request, "json", body, answer, len(found), num_flagged)
         self.log.append(entry)
         self._record_alerts(change, entry, found)
-        if self.drift is not None:
-            self.drift.observe(found[: len(change.add_nodes)], change.add_edges, entry.time)
+        self._unbet.append((found[: len(change.add_nodes)], change.add_edges, entry.time))
         self._tell_arrivals(entry, found)
         self.num_scored, self.num_flagged = self.num_scored + len(found), self.num_flagged + num_flagged
         return answer, False
@@ -711,10 +736,17 @@ class State:
         self._events.append(Event(name, _encode(data)))
 
     def _send_events(self) -> None:
-        events, self._events = self._events, []
+        events, self._events, unbet, self._unbet = self._events, [], self._unbet, []
+        if self.drift is not None:
+            for each in unbet:
+                self.drift.observe(*each)
         for event in events:
             for tell in list(self._subscribers):
-                tell(event)
+                try:
+                    tell(event)
+                except Exception:
+                    _log.exception("a subscriber failed, and is told no more")
+                    self._subscribers.pop(tell, None)
 
     def _tell_arrivals(self, entry: LoggedChange, found: list[Judgement]) -> None:
         alerts = {} if self.alerts is None else self.alerts.numbers(entry.version)
@@ -724,7 +756,7 @@ class State:
         if not found:
             self.tell("state", {"version": entry.version, "nodes": self.live.num_nodes})
 
-    def subscribe(self, tell: Callable[[Event], None]) -> Callable[[], None]:
+    def subscribe(self, tell: Callable[[Event], None]) -> Callable[[], object]:
         """Have a function called with every event, in the thread that owns the graph; returns how to end that.
 
         Parameters
@@ -732,8 +764,8 @@ class State:
         tell : callable
             It must return at once.
         """
-        self._subscribers.append(tell)
-        return lambda: self._subscribers.remove(tell)
+        self._subscribers[tell] = None
+        return lambda: self._subscribers.pop(tell, None)
 
 
 def decoded_change(entry: LoggedChange) -> Change:
@@ -742,9 +774,10 @@ def decoded_change(entry: LoggedChange) -> Change:
 
 
 def _settle(task: _Task, outcome: Any) -> None:
-    if task.future.cancelled():
+    future = task.future
+    if future.done() or not (future.running() or future.set_running_or_notify_cancel()):  # cancelled
         return
     if isinstance(outcome, Exception):
-        task.future.set_exception(outcome)
+        future.set_exception(outcome)
     else:
-        task.future.set_result(outcome)
+        future.set_result(outcome)

@@ -119,3 +119,8 @@ def levels_of(scores: np.ndarray, calibration: np.ndarray, rng: np.random.Genera
     """How many calibration scores are below each score ``[N]``; chance decides between equal ones."""
     low, high = (np.searchsorted(calibration, scores, side) for side in ("left", "right"))
     return rng.integers(low, high, endpoint=True)
+
+
+def weight_of_linked(num_links: int, num_rows: int) -> float:
+    """What a row counts if rows have links to each other: as if one end of a link said what the other says."""
+    return 1.0 / (1.0 + 2.0 * num_links / num_rows)

@@ -18,7 +18,7 @@ from oddnode.functional.conformal import check_rate
 from oddnode.tables import TableModel
 from oddnode.watch.answers import Alarm, OddRow, State, WatchReport, Window
 from oddnode.watch.changes import what_moved
-from oddnode.watch.martingale import Martingale, levels_of
+from oddnode.watch.martingale import Martingale, levels_of, weight_of_linked
 from oddnode.watch.rows import Rows, Source
 from oddnode.watch.windows import Windows
 
@@ -185,8 +185,7 @@ class Watch:
         total = len(rows.ids)
         state.num_bet += total
         state.num_links += rows.links_among
-        # Every link between two new rows counts as if each of them said what the other says.
-        weight = 0.0 if state.num_to_come else 1.0 / (1.0 + 2.0 * state.num_links / state.num_bet)
+        weight = 0.0 if state.num_to_come else weight_of_linked(state.num_links, state.num_bet)
         state.num_to_come = max(0, state.num_to_come - 1)
         self._bet(state, number, rows, weight)
         isolated = None if rows.num_links is None else int((rows.num_links == 0).sum())
