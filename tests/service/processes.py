@@ -1,4 +1,4 @@
-"""Services as processes of their own, forked from one that has imported everything."""
+"""Services in a thread, and as processes of their own, forked from one that has imported everything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import uvicorn
 
 _PRELOAD = [
     "torch",
@@ -34,6 +37,30 @@ def _serve(arguments: list[str], errors: str, environment: dict[str, str]) -> No
     from oddnode.cli import main
 
     main()
+
+
+class Running:
+    """An app on a free port of this machine, in a thread; it can be stopped and started again there."""
+
+    def __init__(self, app: Any):
+        self.app, self.port = app, 0
+        self.start()
+
+    def start(self) -> None:
+        config = uvicorn.Config(self.app, port=self.port, log_level="error", ws="none", timeout_graceful_shutdown=0)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        until = time.monotonic() + 60
+        while not self.server.started:
+            assert self.thread.is_alive()
+            assert time.monotonic() < until
+            self.thread.join(0.02)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
 
 
 class Served:

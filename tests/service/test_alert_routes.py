@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -91,6 +92,7 @@ def test_feedback_counts_and_is_told_to_listeners(client: TestClient, state: Sta
     for verdict in ("known", "unknown"):
         given = client.post(f"/v1/alerts/{numbers[0]}/feedback", json={"verdict": verdict, "note": "hm", "who": "ada"})
         assert given.status_code == 200, given.text
+    state.read(int).result()  # the thread has told what it had to
     stop()
     found = client.get(f"/v1/alerts/{numbers[0]}").json()
     assert (found["verdict"], [each["verdict"] for each in found["feedback"]]) == ("unknown", ["known", "unknown"])
@@ -125,8 +127,9 @@ def test_a_change_that_is_undone_raises_no_alert(
         patch.setattr(state, "tell", fail)
         with pytest.raises(RuntimeError, match="half-way"):
             state.write(state.change, Change(add_nodes=[odd("b")])).result()
+    until = time.monotonic() + 60
     while client.get("/readyz").status_code != 200:
-        pass
+        assert time.monotonic() < until
     assert client.get("/v1/alerts").json()["alerts"] == []
     assert client.post("/v1/changes", json={"add_nodes": [odd("b")]}).status_code == 200
     assert [each["number"] for each in client.get("/v1/alerts").json()["alerts"]] == [1]

@@ -8,20 +8,19 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import uvicorn
 
 from oddnode.service import client as module
 from oddnode.service.app import create_app
 from oddnode.service.guard import Access
 from oddnode.service.state import State
+from tests.service.processes import Running
 
 TOKEN = "a-long-enough-token-0123"
 
@@ -40,15 +39,9 @@ def copied(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def address(state: State) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(state, Access(TOKEN)), port=0, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    yield f"http://{host}:{port}"
-    server.should_exit = True
-    thread.join()
+    server = Running(create_app(state, Access(TOKEN)))
+    yield f"http://127.0.0.1:{server.port}"
+    server.stop()
 
 
 def test_the_client_asks_and_changes(copied: Any, address: str, row: Callable[..., dict[str, Any]]) -> None:
@@ -102,7 +95,7 @@ def test_a_busy_service_is_asked_again(
         waits.append(seconds)
         state.phase = "ready"
 
-    monkeypatch.setattr(copied.time, "sleep", sleep)
+    monkeypatch.setattr(copied, "time", SimpleNamespace(sleep=sleep))
     service = copied.Client(address, TOKEN)
     state.phase = "rebuilding"
     assert service.status()["graph"]["version"] == 0

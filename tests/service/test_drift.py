@@ -46,6 +46,8 @@ def test_linked_arrivals_count_less_and_those_without_a_p_value_not_at_all() -> 
     ring = [(number, (number + 1) % 60) for number in range(60)]
     alone, linked = (bet_on(scores, edges, 0).facts for edges in ([], ring))
     assert 0 < linked.log10_evidence < alone.log10_evidence
+    both = ring + [(target, source) for source, target in ring] + [(number, number) for number in range(60)]
+    assert bet_on(scores, both, 0).facts.log10_evidence == linked.log10_evidence  # one link, whatever its directions
     assert bet_on(scores, [(0, 1000)], 0).facts.log10_evidence == alone.log10_evidence  # an edge to a known node
     bet = DriftBet(Calibration.from_scores(torch.arange(100.0)))
     bet.observe([replace(each, p_value=None) for each in arrivals(np.zeros(1))], [], 7.0)

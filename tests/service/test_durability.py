@@ -86,6 +86,8 @@ def test_kills_under_load_lose_nothing_that_was_acknowledged(source: Source, row
             each.start()
         while len(acknowledged) < 12 * (kill + 1):
             assert served.process.is_alive()
+            assert any(each.is_alive() for each in writers)
+            time.sleep(0.005)
         served.kill()
         for each in writers:
             each.join()

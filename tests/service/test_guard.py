@@ -5,18 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 
 from oddnode.service.app import Limits, create_app
 from oddnode.service.guard import Access
 from oddnode.service.state import State
+from tests.service.processes import Running
 
 Make = Callable[..., dict[str, Any]]
 WRITE, READ = "write-token-0123456789", "read-token-0123456789"
@@ -187,18 +185,9 @@ def test_a_fault_says_nothing_of_the_server(state: State, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def address(state: State) -> Iterator[tuple[str, int]]:
-    """A server on a free port of this machine, in a thread."""
-    config = uvicorn.Config(
-        create_app(state, limits=Limits(seconds=0.5, body=1 << 21)), port=0, log_level="error", ws="none"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[:2]
-    server.should_exit = True
-    thread.join()
+    server = Running(create_app(state, limits=Limits(seconds=0.5, body=1 << 21)))
+    yield "127.0.0.1", server.port
+    server.stop()
 
 
 def test_slow_clients_and_hang_ups_keep_nobody_waiting(address: tuple[str, int], row: Make) -> None:

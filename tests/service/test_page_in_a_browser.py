@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 
 from oddnode.service.app import create_app
@@ -20,6 +17,7 @@ from oddnode.service.guard import Access
 from oddnode.service.state import Source, State
 from oddnode.tables import TableModel
 from tests.browser import Browser, start_chromium
+from tests.service.processes import Running
 from tests.tables.shop import WORDS, Shop, shop
 
 Keys = pytest.importorskip("selenium.webdriver.common.keys", reason="PAGE NOT TESTED: pip install 'oddnode[ci]'").Keys
@@ -28,28 +26,12 @@ EVIL = "<img src=x onerror=alert(1)>/?#&"
 TOKEN = "a-token-of-the-tests"
 
 
-class Server:
-    """A service that listens on a port of its own, and can be stopped and started again there."""
+class Server(Running):
+    """A service that listens on a port of its own."""
 
     def __init__(self, state: State, access: Access | None = None):
-        self.app = create_app(state, access)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        super().__init__(create_app(state, access))
         self.address = f"http://127.0.0.1:{self.port}/"
-        self.start()
-
-    def start(self) -> None:
-        config = uvicorn.Config(self.app, port=self.port, log_level="warning", ws="none", timeout_graceful_shutdown=0)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
-        self.thread.start()
-        while not self.server.started:
-            self.thread.join(0.02)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join()
 
     def ask(self, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()

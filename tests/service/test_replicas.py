@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -167,20 +168,21 @@ def test_a_base_with_a_change_that_was_undone_is_not_used(
     started: Start, row: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It has the version of the change that took the place of the undone one, which it does not have."""
-    state, snapped, resumed = started(), threading.Event(), threading.Event()
+    state, snapped, resumed, returned = started(), *(threading.Event() for _ in range(3))
     assert state.log is not None
     commit, rebased, base = state.log.commit, LiveGraph.rebased, state.base
 
     def rebased_late(live: LiveGraph, *args: Any) -> LiveGraph:
         other = rebased(live, *args)
         snapped.set()
-        assert resumed.wait(10)
+        assert resumed.wait(60)
+        returned.set()
         return other
 
     def fail() -> None:
         monkeypatch.setattr(state.log, "commit", commit)
         assert state.compact()
-        assert snapped.wait(10)
+        assert snapped.wait(60)
         raise NoRoomError("the disk is full")
 
     monkeypatch.setattr(LiveGraph, "rebased", rebased_late)
@@ -191,6 +193,7 @@ def test_a_base_with_a_change_that_was_undone_is_not_used(
     add(state, row(311, "made"), "p0001")
     resumed.set()
     until(lambda: not state._compacting.locked())
+    assert returned.is_set()
     assert (state.base, kept(state, "undone", "made")["unknown"]) == (base, ["undone"])
     assert not list((tmp_path / "state").glob("base-1-*"))
 
@@ -202,6 +205,68 @@ def test_no_new_base_is_promised_before_there_is_a_graph(source: Source, tmp_pat
     state.close()
 
 
+def blocked(state: State) -> tuple[threading.Event, Future[bool]]:
+    """Keep the thread of a service busy until an event."""
+    gate, runs = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        runs.set()
+        return gate.wait()
+
+    future = state.read(wait)
+    assert runs.wait(60)
+    return gate, future
+
+
+def test_a_stop_lets_go_of_the_log_whoever_has_hung_up(source: Source, started: Start, tmp_path: Path) -> None:
+    state = started()
+    gate, _ = blocked(state)
+    state._tasks.put(None)  # as `close` does
+    left = state.read(int)
+    assert left.cancel()
+    gate.set()
+    state.close()
+    assert started().phase == "ready"  # it has the lock
+
+
+def test_a_state_that_cannot_be_made_lets_go_of_the_log(source: Source, started: Start, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="budget"):
+        State(source, tmp_path / "state", budget=0)
+    assert started().phase == "ready"
+
+
+def test_a_subscriber_that_fails_stops_nothing(state: State, row: Make) -> None:
+    told: list[Event] = []
+
+    def fail(event: Event) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    stop = state.subscribe(fail)
+    state.subscribe(told.append)
+    for number in range(2):
+        add(state, row(310 + number, f"a{number}"))
+    assert [each.name for each in told if each.name == "arrival"] == ["arrival"] * 2
+    assert state.num_subscribers == 1
+    stop()
+
+
+def test_a_compaction_that_fails_is_not_tried_again_at_once(
+    started: Start, row: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, tried = started(compact_after=3), []
+
+    def fail(*_: Any) -> None:
+        tried.append(state.live.version)
+        raise OSError("the disk is full")
+
+    assert state.saved is not None
+    monkeypatch.setattr(state.saved, "compacted", fail)
+    for number in range(7):
+        add(state, row(300 + number, f"a{number}"))
+        until(lambda: not state._compacting.locked())
+    assert tried == [3, 6]
+
+
 def test_without_a_folder_changes_are_refused(started: Start) -> None:
     state = started(None)
     with pytest.raises(Problem, match="--state FOLDER"):
@@ -211,17 +276,16 @@ def test_without_a_folder_changes_are_refused(started: Start) -> None:
 
 
 def test_requests_that_wait_too_long_or_are_too_many_are_refused(started: Start) -> None:
-    state = started(None, max_waiting=2, max_seconds=0.05)
-    gate = threading.Event()
-    blocked = state.read(gate.wait)
-    until(lambda: state.num_waiting == 0)
+    state = started(None, max_waiting=2)
+    gate, first = blocked(state)
+    state.max_seconds = 0.05
     waiting = [state.read(int) for _ in range(2)]
     with pytest.raises(Problem, match="2 requests are waiting") as refused:
         state.read(int)
     assert refused.value.status == 503
     time.sleep(0.06)
     gate.set()
-    assert blocked.result()
+    assert first.result()
     for each in waiting:
         with pytest.raises(Problem, match=r"waited for more than 0\.05 seconds"):
             each.result()
