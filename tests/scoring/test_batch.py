@@ -15,6 +15,7 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector, Evidence, FeatureSum, MaxSoftmax
 from oddnode.functional import auroc
+from oddnode.scoring import evidence
 from oddnode.scoring.batch import Batch, seen_in_batch
 from tests.scoring.random_graphs import outputs_on, random_graph
 
@@ -119,6 +120,22 @@ def test_drift_is_said_and_not_held_against_the_nodes() -> None:
     assert "differ from the known ones" in note
     assert detector.scorer_.notes(alone) == []
     torch.testing.assert_close(detector.score_samples(outputs), detector.score_samples(alone))
+
+
+def test_networks_step_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, grown, _ = growing(5, shift=1.5)
+    train.reference_mask, train.val_mask = train.val_mask, torch.arange(NUM_OLD) >= NUM_OLD - 100
+    scorer = Evidence((MaxSoftmax(), FeatureSum()), uses_batch=True)
+    detector = Detector("gcn", None, scorer, hidden_channels=16, epochs=20, device="cpu", ensemble=4).fit(train)
+    alone = detector.score_samples(detector.outputs(grown, batch=False))
+    for votes in ([True, False, False, False], [True, True, False, False]):
+        left = iter(votes)
+        monkeypatch.setattr(evidence, "looks_like_drift", lambda *_, left=left: next(left))
+        outputs = detector.outputs(grown)
+        steps_back = sum(votes) >= 2
+        assert torch.equal(detector.score_samples(outputs), alone) == steps_back
+        note = detector.notes(outputs)[0]
+        assert ("differ from the known ones" in note) == steps_back
 
 
 @pytest.mark.parametrize("change", ["few", "off", "no training graph"])

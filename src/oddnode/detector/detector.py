@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from oddnode.training import BatchNormStatistics, Trainer
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+_log = logging.getLogger("oddnode")
 # Parameters that take effect after training, or have a separate field in `TrainingKey`.
 _NOT_IN_KEY = {"backbone", "objective", "scorer", "propagation", "trainer", "device", "seed"}
 _NOT_FITTED = "this Detector is not fitted yet: call fit(data) first"
@@ -479,7 +481,7 @@ class Detector:
         return self._with_state(self.state_, known)
 
     def detect(self, data: GraphSource | Outputs) -> Tensor:
-        """Flag nodes at the calibrated false-alarm rate.
+        """Flag nodes at the calibrated false-alarm rate; a warning is logged if these are far too many.
 
         Parameters
         ----------
@@ -491,7 +493,10 @@ class Detector:
         Tensor
             One boolean per node ``[N]``, True = out-of-distribution; equal to ``p_values(data) <= false_alarm_rate``.
         """
-        return self._calibrated().detect(self.score_samples(data))
+        calibration, (outputs, device) = self._calibrated(), self._outputs(data)
+        for note in self._doubts(outputs):
+            _log.warning("%s", note)
+        return calibration.detect(self.score_samples(outputs)).to(device)
 
     def p_values(self, data: GraphSource | Outputs, per_class: bool = False) -> Tensor:
         """Compute conformal p-values: the share of known nodes that score as low as a node, or lower.
@@ -541,6 +546,8 @@ class Detector:
         """
         calibration, (outputs, _) = self._calibrated(), self._outputs(data)
         is_new = None if outputs.seen is None or bool(outputs.seen.all()) else ~outputs.seen
+        for note in self._doubts(outputs):
+            _log.warning("%s", note)
         count = outputs.graph.num_nodes
         chosen = is_new if nodes is None else node_indices(nodes, count).to(outputs.graph.device)
         among = slice(None) if chosen is None else chosen
@@ -568,6 +575,36 @@ class Detector:
         num_isolated = int((graph.num_others()[chosen] == 0).sum())
         scores = self.score_samples(outputs)[chosen]
         return Drift.of(scores, calibration, num_isolated, self.graph_profile_.isolated_share)
+
+    def notes(self, data: GraphSource | Outputs) -> list[str]:
+        """Say what to know about the scores of a graph: how nodes were compared, and what makes the threshold doubtful.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        """
+        outputs, _ = self._outputs(data)
+        return self.scorer_.notes(outputs) + (self._doubts(outputs) if self.calibration_ is not None else [])
+
+    def _doubts(self, outputs: Outputs) -> list[str]:
+        """Say that the threshold may not fit a graph, if far too many of its new nodes are below it."""
+        if outputs.seen is not None and bool(outputs.seen.all()):
+            return []
+        drift = self.drift(outputs)
+        if not drift.flags_too_many:
+            return []
+        found = (
+            f"{drift.num_flagged} of {drift.num_nodes} nodes that the detector has not seen are flagged, where about "
+            f"{drift.false_alarm_rate:.0%} of known ones would be: either many are unknown, or the threshold does not "
+            "fit this graph; check some of them, and calibrate on known nodes of this graph"
+        )
+        if self.state_.references and not outputs.references:
+            found += (
+                ". The reference nodes were not found in it, so that nodes are compared with them as they were at fit: "
+                "score the training graph and the new nodes together, or mark them (reference_mask, seen_mask)"
+            )
+        return [found]
 
     @gradients_enabled()
     def explain(self, data: GraphSource | Outputs) -> Explanation:

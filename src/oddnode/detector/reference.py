@@ -18,6 +18,8 @@ from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mas
 
 # If less than this share of the reference nodes or of their edges is found again, it is a different graph.
 _SAME_GRAPH = 0.9
+# Where the user has marked them, so many are enough: others may have been removed.
+_FEWEST_MARKED = 19
 # At most about this many edges are remembered to recognise a graph.
 _MOST_EDGES = 10_000
 # More reference nodes than about this slow down scoring without making small p-values more precise.
@@ -44,7 +46,8 @@ class ReferenceNodes:
         edges = graph.edges_to(nodes)
         return cls(nodes, _checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
 
-    def find(self, graph: Graph, among: Tensor | None = None) -> Tensor | None:
+    def find(self, graph: Graph, among: Tensor | None = None, fewest: int | None = None) -> Tensor | None:
+        """Find the nodes where they were, or by their features among others; ``None`` if too few are there."""
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         if among is None:
             here = nodes[nodes < graph.num_nodes]
@@ -52,12 +55,31 @@ class ReferenceNodes:
             if not self._has_edges(graph, same):
                 return None
         else:
-            known = checksums.sort().values
-            own = _checksums(graph.x[among])
-            right = torch.searchsorted(known, own).clamp_max(len(known) - 1)
-            left = (right - 1).clamp_min(0)
-            same = among[_equal(own, known[right]) | _equal(own, known[left])]
-        return same if len(same) >= max(1, round(_SAME_GRAPH * len(nodes))) else None
+            same = among[self._places(graph.x[among]) >= 0]
+        enough = max(1, round(_SAME_GRAPH * len(nodes)))
+        return same if len(same) >= (enough if fewest is None else min(fewest, enough)) else None
+
+    def find_renumbered(self, graph: Graph) -> Tensor | None:
+        """Find the nodes in a graph in which they have other indices: by their features and numbers of edges."""
+        if graph.is_on_disk or 2 * self.edges.shape[1] >= _MOST_EDGES:  # perhaps not all edges are remembered
+            return None
+        places = self._places(graph.x)
+        same = (places >= 0).nonzero().squeeze(1)
+        if not round(_SAME_GRAPH * len(self.nodes)) <= len(same) <= len(self.nodes) or not len(same):
+            return None
+        targets = torch.searchsorted(self.nodes, self.edges[1])
+        before = torch.bincount(targets, minlength=len(self.nodes)).to(graph.device)[places[same]]
+        now = torch.bincount(graph.edges_to(same)[1], minlength=graph.num_nodes)[same]
+        return same if float((now >= before).double().mean()) >= _SAME_GRAPH else None
+
+    def _places(self, x: Tensor) -> Tensor:
+        """The place of the reference node that has the features of a row, for every row; -1 if there is none."""
+        known, order = self.checksums.to(x.device).sort()
+        own = _checksums(x)
+        right = torch.searchsorted(known, own).clamp_max(len(known) - 1)
+        left = (right - 1).clamp_min(0)
+        nearest = torch.where(_equal(own, known[right]), right, left)
+        return torch.where(_equal(own, known[nearest]), order[nearest], -1)
 
     def indices_in(self, graph: Graph) -> Tensor:
         """Find the indices of the nodes in an exposure graph, altered nodes included.
@@ -170,13 +192,14 @@ def references_in(references: Sequence[ReferenceNodes], data: GraphSource, graph
     marked = check_mask(data, "reference_mask", required=False)
     # A part of a graph, such as its new nodes, may have no validation node.
     validated = labelled_nodes(data, graph.device, ("val_mask",))
-    tried = [None, *([] if validated is None else [validated])]
-    for among in tried if marked is None else [marked.to(graph.device), *tried]:
-        matches = [reference.find(graph, among) for reference in references]
+    tried = [(None, None), *([] if validated is None else [(validated, None)])]
+    for among, fewest in tried if marked is None else [(marked.to(graph.device), _FEWEST_MARKED), *tried]:
+        matches = [reference.find(graph, among, fewest) for reference in references]
         present = [nodes for nodes in matches if nodes is not None]
         if len(present) == len(matches):
             return present
-    return []
+    matches = [reference.find_renumbered(graph) for reference in references]
+    return [] if any(nodes is None for nodes in matches) else matches  # type: ignore[return-value]
 
 
 def seen_in(references: Sequence[ReferenceNodes], num_nodes: int, data: GraphSource, graph: Graph) -> Tensor | None:

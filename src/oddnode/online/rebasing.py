@@ -37,10 +37,11 @@ def as_data(whole: GrowingGraph, references: Sequence[np.ndarray], new: Tensor, 
     data = Data(x=x, edge_index=torch.from_numpy(index[edges]))
     if whole.is_weighted:
         data.edge_weight = torch.from_numpy(weights).to(x.dtype)
-    if references:
+    kept = index[np.concatenate(references)] if references else index[:0]
+    kept = kept[kept >= 0]
+    if len(kept):
         marked = torch.zeros(2, len(x), dtype=torch.bool)
-        kept = index[np.concatenate(references)]
-        marked[0, torch.from_numpy(kept[kept >= 0])] = True
+        marked[0, torch.from_numpy(kept)] = True
         marked[1, : len(nodes)] = whole.get("seen", nodes)
         data.reference_mask, data.seen_mask = marked
     return data
@@ -55,9 +56,10 @@ def write_graph(
     index[nodes] = np.arange(len(nodes))
     columns = {name: getattr(source, name) for name in ("y", *MASKS)}
     given = {name: values.numpy() for name, values in columns.items() if values is not None}
-    if references:
+    kept = np.intersect1d(np.concatenate(references), nodes) if references else nodes[:0]
+    if len(kept):
         given["reference_mask"] = np.zeros(whole.num_base, dtype=bool)
-        given["reference_mask"][np.concatenate(references)] = True
+        given["reference_mask"][kept] = True
         given["seen_mask"] = whole.get("seen", np.arange(whole.num_base)).numpy()
 
     def node_chunks() -> Iterator[NodeChunk]:

@@ -183,7 +183,8 @@ class _Scoring:
     def _keep_reasons(self, method: str, scored: Detector) -> None:
         """Add to the facts why nodes are flagged, if node scores are wanted."""
         for name, graph in self._stored_graphs().items():
-            nodes = scored.detect(graph).nonzero().squeeze(1).tolist()
+            assert scored.calibration_ is not None
+            nodes = scored.calibration_.detect(scored.score_samples(graph)).nonzero().squeeze(1).tolist()
             reasons = {str(node): text for node, text in zip(nodes, scored.reasons(graph, nodes), strict=True)}
             self.outcome.facts.setdefault("reasons", {}).setdefault(method, {})[name] = reasons
 

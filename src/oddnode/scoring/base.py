@@ -60,6 +60,10 @@ class ScorerDefaults:
         """Messages about how the nodes of a graph were scored."""
         return []
 
+    def sees_drift(self, outputs: Outputs) -> bool:
+        """Whether the new nodes of a graph as a whole differ from the known ones, so that they are judged alone."""
+        return False
+
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Any:
         """Learn from nodes that are known to be OOD, after `fit_reference`, for scorers that need them: a fitted copy.
 

@@ -206,14 +206,23 @@ class EnsembleMean(CombinedScorer):
     def _members(self, outputs: Outputs) -> zip[tuple[Scorer, Outputs]]:
         return zip(self.scorers, outputs.members, strict=True)
 
+    def _agreed(self, outputs: Outputs) -> zip[tuple[Scorer, Outputs]]:
+        """The scorers and the outputs of the networks, which have decided together whether the new nodes drifted."""
+        members = outputs.members
+        if members and members[0].has_drifted is None:
+            votes = [scorer.sees_drift(member) for scorer, member in self._members(outputs)]
+            for member in members:
+                member.has_drifted = 2 * sum(votes) >= len(votes)
+        return self._members(outputs)
+
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         return type(self)(tuple(member._fit(scorer, train, y) for scorer, member in self._members(outputs)))
 
     def score(self, outputs: Outputs) -> Tensor:
-        return torch.stack([member.scores_of(scorer) for scorer, member in self._members(outputs)]).mean(dim=0)
+        return torch.stack([member.scores_of(scorer) for scorer, member in self._agreed(outputs)]).mean(dim=0)
 
     def own_score(self, outputs: Outputs) -> Tensor:
-        return torch.stack([scorer.own_score(member) for scorer, member in self._members(outputs)]).mean(dim=0)
+        return torch.stack([scorer.own_score(member) for scorer, member in self._agreed(outputs)]).mean(dim=0)
 
     @property
     def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -226,11 +235,10 @@ class EnsembleMean(CombinedScorer):
         return self.scorers[0].forecast
 
     def notes(self, outputs: Outputs) -> list[str]:
-        notes = [note for scorer, member in self._members(outputs) for note in scorer.notes(member)]
-        return list(dict.fromkeys(notes)) if 2 * len(notes) >= len(self.scorers) else []
+        return list(dict.fromkeys(note for scorer, member in self._agreed(outputs) for note in scorer.notes(member)))
 
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
-        members = self._members(outputs)
+        members = self._agreed(outputs)
         return [comparison for scorer, member in members for comparison in scorer.comparisons(member)]
 
 

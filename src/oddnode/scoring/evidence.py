@@ -416,21 +416,30 @@ class Evidence(CombinedScorer):
         new = (1.0,) * len(self.scorers) if self.weights is None else self.weights
         return tuple(new if given is None else given for given in (new, self.elsewhere_weights, self.seen_weights))
 
-    def _compared(self, outputs: Outputs) -> _Compared:
-        return outputs.cached(self, "compared", partial(self._compare, outputs))
+    def sees_drift(self, outputs: Outputs) -> bool:
+        _, together = outputs.cached(self, "compared", partial(self._compare, outputs))
+        return together is not None and together.is_drift
 
-    def _compare(self, outputs: Outputs) -> _Compared:
+    def _compared(self, outputs: Outputs) -> _Compared:
+        alone, together = outputs.cached(self, "compared", partial(self._compare, outputs))
+        if together is None:
+            return alone
+        has_drifted = together.is_drift if outputs.has_drifted is None else outputs.has_drifted
+        return (alone if has_drifted else together)._replace(is_drift=has_drifted)
+
+    def _compare(self, outputs: Outputs) -> tuple[_Compared, _Compared | None]:
+        """Compare every node alone, and, if there is a batch, with it."""
         scores = outputs.cached(self.scorers, "scores", partial(self.scores, outputs))
         nodes, is_seen = outputs.reference, torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
         known = outputs.cached(self, "known", partial(self._compared_with, outputs, scores))
         if nodes is None:
-            return known._replace(scores=scores, is_seen=is_seen)
+            return known._replace(scores=scores, is_seen=is_seen), None
         if outputs.seen is not None:
             is_seen = outputs.seen.clone()
             is_seen[nodes] = False
         alone = known._replace(scores=scores, is_seen=is_seen)
         batch = Batch.of(outputs) if self.uses_batch else None
-        return alone if batch is None else self._with_batch(alone, batch, outputs)
+        return alone, None if batch is None else self._with_batch(alone, batch, outputs)
 
     def _compared_with(self, outputs: Outputs, scores: Tensor) -> _Compared:
         """Find what nodes are compared with, without the batch; the result has no node yet."""
@@ -464,7 +473,7 @@ class Evidence(CombinedScorer):
         return _Compared(scores[:0], none, reference, ranked, surprises, is_seen, new, old)
 
     def _with_batch(self, alone: _Compared, batch: Batch, outputs: Outputs) -> _Compared:
-        """Add the evidence of the batch, unless the whole batch has drifted."""
+        """Add the evidence of the batch, and say whether the whole batch seems to have drifted."""
         space = FeatureSpace(self.centre_, self.basis_)
         columns = (
             outputs.cached(self.basis_, "columns", partial(feature_columns, outputs.graph, space)),
@@ -484,9 +493,9 @@ class Evidence(CombinedScorer):
         new = self._all_surprises(found, batch.new[batch.learnt_from])
         weights = weights * seen_in_batch(new, surprises)
         known = (-surprises.pow(self.power) @ weights).sort().values
-        if looks_like_drift(surprise(-new.pow(self.power) @ weights, known, is_sorted=True), self.fewest_known):
-            return alone._replace(is_drift=True)
-        return found._replace(new=_Against(weights, known))
+        unusual = surprise(-new.pow(self.power) @ weights, known, is_sorted=True)
+        is_drift = looks_like_drift(unusual, self.fewest_known)
+        return found._replace(new=_Against(weights, known), is_drift=is_drift)
 
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:
         """How unusual scores are by every scorer ``[n, K]``."""

@@ -63,6 +63,8 @@ class Outputs:
 
     def __post_init__(self) -> None:
         self.references = tuple(self.references)
+        # Of one of several networks: whether most of them find that the new nodes have drifted.
+        self.has_drifted: bool | None = None
         self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
         # Of all networks of an ensemble: what shared scorers compute.
         self._shared_cache: dict[tuple[int, str], tuple[object, Any]] = {}

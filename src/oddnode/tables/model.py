@@ -514,7 +514,7 @@ def _fit_report(
     profile = state.profile
     assert calibration is not None
     if graph.exposure is not None:
-        flagged = detector.detect(graph.exposure)
+        flagged = calibration.detect(detector.score_samples(graph.exposure))
         if hasattr(graph.exposure, "ood_mask"):
             flagged = flagged[graph.exposure.ood_mask]
         checked = checked | {"num_exposed": len(flagged), "num_exposed_flagged": int(flagged.sum())}
