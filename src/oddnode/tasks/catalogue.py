@@ -8,8 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import product
 from typing import Any
 
 from oddnode._utils.lazy import LazyModule
@@ -26,10 +24,11 @@ from oddnode.tasks.datasets import (
     TaskSpec,
     leave_out,
     register_dataset,
+    years_families,
 )
 
-_digits, _planetoid, _twitch, _arxiv, _npz_graphs, _years = (
-    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "npz_graphs", "years")
+_digits, _planetoid, _twitch, _arxiv, _npz_graphs = (
+    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "npz_graphs")
 )
 
 # Digits
@@ -86,7 +85,7 @@ def _planetoid_set(name: str) -> DatasetSpec:
         download=lambda data_dir: _planetoid.download_planetoid(name, data_dir),
         seconds=_SECONDS[name],
     )
-    return replace(spec, tasks=(*spec.tasks, *_years_tasks())) if name == "pubmed" else spec
+    return _with_years(spec) if name == "pubmed" else spec
 
 
 YEARS_FILES = DataFiles(
@@ -102,19 +101,14 @@ _UNTIL, _AFTER = (1994, 1999, 2004), {1: 1, 5: 1, 10: 6, 15: 11}
 _LAST_YEAR = 2009
 
 
-def _years_tasks() -> Iterator[TaskSpec]:
-    """Tasks without an unknown class and with each of PubMed's three, such as until-1994-after-5-unknown-0."""
-    for until, new_class in product(_UNTIL, (None, 0, 1, 2)):
-        what = "none" if new_class is None else f"unknown-{new_class}"
-        for last, first in _AFTER.items():
-            if until + last <= _LAST_YEAR:
-                name = f"pubmed/years/until-{until}-after-{last}-{what}"
-                make = partial(_make_years_task, name, until, (until + first, until + last), new_class)
-                yield TaskSpec(name, make, training_graph=f"pubmed/years/{until}-{what}")
-
-
-def _make_years_task(*given: Any) -> Task:
-    return _years.years_task(*given)
+def _with_years(spec: DatasetSpec) -> DatasetSpec:
+    """Add tasks without an unknown class and with each of PubMed's three, such as until-1994-after-5-unknown-0."""
+    timed = replace(spec, load=lambda data_dir, seed: _planetoid.pubmed_with_years(data_dir))
+    for until in _UNTIL:
+        arrive = {f"-after-{b}": (until + a, until + b) for b, a in _AFTER.items() if until + b <= _LAST_YEAR}
+        for name, family in years_families(until, range(3), arrive).items():
+            timed = timed.with_family(name, family)
+    return replace(timed, load=spec.load)
 
 
 for _name in FOLDERS:

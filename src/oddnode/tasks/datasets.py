@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from oddnode.tasks.shifts import LabelSplit
 
-_shifts, _arrivals = LazyModule("oddnode.tasks.shifts"), LazyModule("oddnode.tasks.arrivals")
+_shifts, _arrivals, _years = (LazyModule(f"oddnode.tasks.{name}") for name in ("shifts", "arrivals", "years"))
 
 #: The user's data directory; ``None`` stands for ``ODDNODE_DATA``, then the user's cache.
 DataDir = str | os.PathLike | None
@@ -333,6 +335,23 @@ def _arrivals_families(shares: Sequence[float]) -> dict[str, TaskFamily]:
     }
 
 
+def years_families(
+    until: float | str, classes: Iterable[int], arrive: Mapping[str, tuple[float, float]] = {"": (-math.inf, math.inf)}
+) -> dict[str, TaskFamily]:
+    """Make the families of tasks in which nodes arrive after a time, with no unknown class and with each of some."""
+    if not (re.fullmatch("[1-9][0-9]?%", until) if isinstance(until, str) else math.isfinite(until)):
+        raise ValueError(f"`years` has {until!r}, expected times such as 1999, or shares of the nodes, '1%' to '99%'")
+
+    def family(what: str, **cut: Any) -> TaskFamily:
+        return TaskFamily(lambda *given: _years.years_task(*given, **cut), training_graph=f"years/{until}-{what}")
+
+    unknown = {"none": None, **{f"unknown-{c}": c for c in classes}}
+    return {
+        f"years/until-{until}{after}-{what}": family(what, until=until, arrive=span, unknown=unknown[what])
+        for what, (after, span) in product(unknown, arrive.items())
+    }
+
+
 @dataclass(frozen=True)
 class DatasetSpec:
     """A data set: its tasks, files, licence and cost.
@@ -388,6 +407,7 @@ class DatasetSpec:
         label_split: LabelSplit | None = None,
         families: Mapping[str, TaskFamily] | None = None,
         arrival_shares: Sequence[float] = (0.05, 0.01, 0.2),
+        years: Sequence[float | str] = (),
         fixed_split: bool = False,
         **others: Any,
     ) -> DatasetSpec:
@@ -408,6 +428,10 @@ class DatasetSpec:
             Numbers of unknown arrivals over the number of known nodes: the first makes the groups of tasks
             ``name/arrivals`` and ``name/unseen``, each of the others a group such as ``name/arrivals-20%``. Empty for
             no arrivals.
+        years : sequence of float or str
+            Times, or shares of the nodes such as ``"50%"``, until which training graphs go if the graph has ``time``
+            ``[n]``. Later nodes arrive, with none unknown (``name/years/until-1999-none``) and with each class of
+            ``label_split``, or else class 0, unknown (``name/years/until-1999-unknown-0``); see `years_task`.
         fixed_split : bool
             Whether ``load`` returns the same graph and the same masks for every seed.
         **others
@@ -418,6 +442,8 @@ class DatasetSpec:
         if label_split is not None:
             families = {"label": leave_out(*label_split), **families}
         families = {**families, **_arrivals_families(arrival_shares)}
+        for until in years:
+            families |= years_families(until, sorted(c for part in label_split or [[0]] for c in part))
         spec = cls(name, (), load=load, fixed_split=fixed_split, **others)
         for family_name, family in families.items():
             spec = spec.with_family(family_name, family)

@@ -17,7 +17,7 @@ from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from oddnode._utils.atomic_files import new_folder
 from oddnode.tasks.array_pickle import read_arrays
-from oddnode.tasks.catalogue import FOLDERS, PLANETOID_PARTS, PLANETOID_URL, planetoid_files
+from oddnode.tasks.catalogue import FOLDERS, PLANETOID_PARTS, PLANETOID_URL, YEARS_FILES, planetoid_files
 from oddnode.tasks.datasets import DataDir, MissingDataError, cache_dir
 
 #: The environment variable with which a user accepts files that differ from the public ones.
@@ -72,6 +72,20 @@ def planetoid_graph(name: str, data_dir: DataDir = None) -> Data:
     """
     folder = planetoid_files(name).find(data_dir) or download_planetoid(name, data_dir)
     return copy.copy(_read(name, folder, has_consent()))
+
+
+def pubmed_with_years(data_dir: DataDir = None) -> Data:
+    """Load PubMed with the year of every paper, ``time``."""
+    data = planetoid_graph("pubmed", data_dir)
+    path = YEARS_FILES.require(data_dir) / YEARS_FILES.names[0]
+    try:
+        years = np.load(path, allow_pickle=False)
+        if years.shape != (data.num_nodes,) or years.dtype.kind != "i":
+            raise ValueError(f"it has {years.dtype} numbers of shape {years.shape}, expected {data.num_nodes} integers")
+    except (ValueError, OSError, EOFError) as error:
+        raise MissingDataError(f"{path} is damaged or not the years of PubMed: {error}") from error
+    data.time = torch.from_numpy(years.astype(np.int64))
+    return data
 
 
 def download_planetoid(name: str, data_dir: DataDir) -> Path:
