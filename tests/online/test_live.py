@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 import torch
 from torch import Tensor, nn
@@ -618,3 +620,16 @@ def test_evidence_around_a_network_of_ones_own_is_as_in_the_grown_graph() -> Non
     links = [(300, 0), (300, 5), (300, 7)]
     [answer] = live.score(x[:1], links)
     assert answer.score == pytest.approx(float(detector.score_samples(grown(data, x[:1], links))[-1]), abs=0.1)
+
+
+def test_one_long_id_among_many_does_not_take_the_room_of_many_long_ones() -> None:
+    for base in (None, pa.array([5, 2**62, -7])):
+        ids = growing.Ids(base, 3)
+        ids.add(["x", 2**62 + 1], [3, 4])
+        known = [2, 1, 0] if base is None else [-7, 2**62, 5]
+        asked: list[int | str] = [*known, "y" * 4096, "x", 2**62 + 1, 2**70, "5", *["a"] * 50_000]
+        tracemalloc.start()
+        found = ids.find_all(asked)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+        tracemalloc.stop()
+        assert found.tolist() == [2, 1, 0, -1, 3, 4, *[-1] * 50_002]

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from oddnode.cli.app import app
-from oddnode.service import read_alerts
+from oddnode.service import alert_routes, read_alerts
 from oddnode.service.app import create_app
 from oddnode.service.requests import Change
 from oddnode.service.state import Source, State
@@ -280,3 +280,30 @@ def test_a_period_ends_with_its_last_day(client: TestClient, state: State, answe
         for day in (today - timedelta(days=1), today + timedelta(days=1))
     ]
     assert counts == [0, 5]
+
+
+def test_a_draw_reads_each_change_once(client: TestClient, row: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row(place, f"n{place}") for place in range(20)]
+    for some in (rows[:10], rows[10:]):
+        client.post("/v1/changes", json={"add_nodes": some})
+    read, decoded = list[int](), alert_routes.decoded_change
+
+    def watched(entry: Any) -> Any:
+        read.append(entry.version)
+        return decoded(entry)
+
+    monkeypatch.setattr(alert_routes, "decoded_change", watched)
+    drawn = client.post("/v1/draws", json={"n": 20}).json()["arrivals"]
+    assert (sorted(drawn), sorted(read)) == ([*range(1, 21)], [1, 2])
+    for number in drawn:
+        assert client.get(f"/v1/alerts/{number}").json()["row"] == rows[number - 1]
+
+
+def test_numbers_that_are_whole_or_not_are_one_column_of_exposure(client: TestClient, row: Make) -> None:
+    rows = [row(310, "a") | {"price": 2**53 + 1}, row(311, "b") | {"price": 1.5}]
+    for each in rows:
+        assert client.post("/v1/changes", json={"add_nodes": [each]}).status_code == 200
+    for number in client.post("/v1/draws", json={"n": 2}).json()["arrivals"]:
+        client.post(f"/v1/alerts/{number}/feedback", json={"verdict": "unknown"})
+    raw = client.get("/v1/feedback/export", params={"as": "exposure-nodes"})
+    assert sorted(pyarrow.parquet.read_table(io.BytesIO(raw.content))["price"].to_pylist()) == [1.5, 2.0**53]

@@ -182,3 +182,20 @@ def test_a_small_body_with_many_rows_is_not_read_to_its_end(state: State) -> Non
     assert sink.tell() < 10**6
     with pytest.raises(Problem, match="more than 50000 rows"):
         read_batch(bytearray(sink.getvalue()), PARQUET, state.schema, "neighbours", False, 50_000)
+
+
+def test_ids_of_nineteen_digits_are_integers_in_csv_too(state: State, frame: pd.DataFrame) -> None:
+    ids = [2**63 - 1, -(2**63), 1234567890123456789, 2**53 + 1]
+    body = body_of(frame[:4].assign(id=ids), CSV).replace(b"ghost", b"1234567890123456789")
+    read = read_batch(bytearray(body), CSV, state.schema, "neighbours", True, 10)
+    assert read.ids == ids
+    assert [ids[3], ids[2]] in read.edges
+    with pytest.raises(Problem, match="integers and other ids"):
+        read_batch(
+            bytearray(body.replace(b"9223372036854775807", b"9223372036854775808")), CSV, state.schema, "", True, 10
+        )
+
+
+def test_columns_without_names_are_no_fault(client: TestClient) -> None:
+    found = client.post("/v1/batches", content=b"id,,\n1,,\n", headers={"Content-Type": CSV})
+    assert (found.status_code, "lacks" in found.json()["detail"]) == (422, True), found.text

@@ -172,3 +172,9 @@ def test_rules_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         AlertRule(rate=1.5)
     with pytest.raises(FileNotFoundError, match="has no log of changes"):
         replay(tmp_path / "nowhere", rate=0.1)
+
+
+def test_a_clock_that_was_a_year_ahead_does_not_use_up_the_year() -> None:
+    budget = DailyBudget(1)
+    days = (400.2, 765.0, 400.3, 401.5, 401.2, 402.0)
+    assert [budget.offer(day * DAY, 0.5, -day, True) for day in days] == [True, True, False, True, False, True]

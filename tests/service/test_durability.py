@@ -247,3 +247,32 @@ def test_another_model_or_graph_under_a_log_is_refused(closed: Path, source: Sou
         State(Source(source.model, None, source.nodes, [*source.edges, *source.edges]), closed)
     with pytest.raises(LogError, match="another max_neighbours"):
         State(Source(source.model, None, source.nodes, source.edges, 7), closed)
+
+
+def test_a_first_start_with_a_typo_does_not_bind_the_folder(source: Source, tmp_path: Path, started: Start) -> None:
+    State(Source(source.model, None, source.nodes, source.nodes), tmp_path / "state").close()
+    assert started().phase == "ready"
+
+
+def test_a_clock_that_was_wrong_does_not_stop_the_time(
+    state: State, row: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1.8e9
+    monkeypatch.setattr("oddnode.service.state.time.time", lambda: now)
+    times = []
+    for number, later in enumerate((0, 3e8, 60, -60, 120)):
+        now = 1.8e9 + later
+        add(state, row(310, f"n{number}"))
+        assert state.log is not None
+        times.append(state.log.last_time - 1.8e9)
+    assert times == [0, 3e8, 60, 60, 120]
+    assert caplog.text.count("minutes ahead") == 1
+
+
+def test_a_folder_that_was_deleted_refuses_changes(state: State, row: Make, tmp_path: Path) -> None:
+    (tmp_path / "state").rename(tmp_path / "elsewhere")
+    with pytest.raises(Problem, match="No such file") as refused:
+        add(state, row(310, "a"))
+    assert (refused.value.status, str(tmp_path) in refused.value.detail) == (507, False)
+    (tmp_path / "elsewhere").rename(tmp_path / "state")
+    assert add(state, row(310, "a"))["version"] == 1

@@ -15,6 +15,7 @@ import pytest
 from oddnode import LiveGraph
 from oddnode.service.log import NoRoomError
 from oddnode.service.requests import Change, Problem
+from oddnode.service.saved import SavedGraphs
 from oddnode.service.state import Event, Source, State
 
 Make = Callable[..., dict[str, Any]]
@@ -245,7 +246,7 @@ def test_a_subscriber_that_fails_stops_nothing(state: State, row: Make) -> None:
     state.subscribe(told.append)
     for number in range(2):
         add(state, row(310 + number, f"a{number}"))
-    assert [each.name for each in told if each.name == "arrival"] == ["arrival"] * 2
+    until(lambda: [each.name for each in told if each.name == "arrival"] == ["arrival"] * 2)  # after the answer
     assert state.num_subscribers == 1
     stop()
 
@@ -289,3 +290,29 @@ def test_requests_that_wait_too_long_or_are_too_many_are_refused(started: Start)
     for each in waiting:
         with pytest.raises(Problem, match=r"waited for more than 0\.05 seconds"):
             each.result()
+
+
+def test_a_replica_tries_a_base_that_cannot_be_opened_once(
+    started: Start, row: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oddnode.service.state._SECONDS_TO_LOOK", 0.05)
+    writer = started()
+    add(writer, row(310, "a"), "p0001")
+    assert writer.compact()
+    until(lambda: writer._base_version == 1 and not writer._compacting.locked())
+    before = kept(writer, "a")["scores"]
+    [folder] = (tmp_path / "state").glob("base-1-*")
+    (folder / "live.json").write_text("{")
+    opened, open_saved = list[Any](), SavedGraphs.open
+
+    def watched(*given: Any) -> Any:
+        opened.append(open_saved(*given))
+        return opened[-1]
+
+    monkeypatch.setattr(SavedGraphs, "open", watched)
+    replica = started(follow=True)
+    until(lambda: len(opened) >= 2)
+    until(lambda: replica.phase == "ready" and replica.live.version == 1)
+    time.sleep(0.5)
+    assert opened == [None, None]
+    assert kept(replica, "a")["scores"]["score"] == pytest.approx(before["score"], abs=1e-6)

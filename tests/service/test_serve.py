@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import queue
+import re
+import socket
+import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oddnode.service.state import Source
+from oddnode.service.app import create_app
+from oddnode.service.server import Server
+from oddnode.service.state import Source, State
 from tests.service.processes import Served
 
 
@@ -53,3 +61,42 @@ def test_a_graph_that_cannot_be_loaded_ends_the_process_and_says_why(source: Sou
     served.process.join(60)
     assert served.process.exitcode == 1
     assert "nobody" in served.text
+
+
+def test_what_the_service_logs_is_on_standard_error(source: Source, row: Callable[..., Any], tmp_path: Path) -> None:
+    given = (source.model, "--nodes", source.nodes[0], "--edges", source.edges[0], "--state", tmp_path / "s")
+    served = Served(tmp_path, *given).wait()
+    assert served.ask("/v1/changes", {"add_nodes": [row(310, "a")]})[0] == 200
+    assert served.ask("/v1/compactions", {})[0] == 202
+    until = time.monotonic() + 60
+    while not re.search(r"(?m)^\d{4}-\d\d-\d\d \S+ INFO the base is that of version 1$", served.text):
+        assert time.monotonic() < until, served.text
+        time.sleep(0.02)
+    served.stop()
+
+
+class InThread(Server):
+    """A server that takes no signals."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+def test_a_connection_without_a_whole_request_is_closed(state: State) -> None:
+    told: queue.Queue[str] = queue.Queue()
+    server = InThread(create_app(state), "127.0.0.1", 0, told.put, seconds=0.5)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    port = int(told.get(timeout=60).rpartition(":")[2])
+    with (
+        socket.create_connection(("127.0.0.1", port), 20) as silent,
+        socket.create_connection(("127.0.0.1", port), 20) as slow,
+    ):
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200")
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
+        assert silent.recv(4096) == b""
+        with suppress(ConnectionError):
+            assert slow.recv(4096) == b""
+    server.should_exit = True
+    thread.join()

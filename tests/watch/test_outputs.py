@@ -38,6 +38,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.posts.append((body, self.headers["Idempotency-Key"]))
         status = self.server.answers.pop(0) if self.server.answers else 204
+        if not status:  # something else than HTTP
+            self.wfile.write(b"secret\r\n\r\n")
+            return
         self.send_response(status)
         if status == 302:
             self.send_header("Location", self.server.url)
@@ -90,6 +93,8 @@ def test_a_webhook_that_fails_is_tried_a_few_times_and_again_by_the_next_run(ala
     assert "secret" not in problem
     assert len(hook.posts) == 3
     assert alarmed.state() == before
+    hook.answers = [0, 0, 0]
+    assert send(alarmed, hook.url, pause=0.0)[1].endswith(": BadStatusLine; the next run tries again")
     assert send(alarmed, hook.url) == (True, "")
 
 
@@ -100,7 +105,9 @@ def test_a_webhook_that_is_not_there_loses_nothing(alarmed: Watch) -> None:
     assert "tries again" in problem
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "host/x", "http://", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://host/x", "host/x", "http://", "http://[::1", "http://h:abc/x", "http://h/a b"]
+)
 def test_only_web_addresses_are_taken(alarmed: Watch, url: str) -> None:
     with pytest.raises(ValueError, match="expected an address like https"):
         send(alarmed, url)

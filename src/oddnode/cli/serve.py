@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +12,7 @@ from oddnode._utils.plugins import load_plugins
 from oddnode.cli.shared import Plugins, add_command, err
 from oddnode.cli.tables import EdgeTables, Graph, NodeTables
 
+# As `oddnode.service.guard` has it, which takes seconds to import.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -33,7 +31,9 @@ def serve(
     budget: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Most alerts a day (UTC), the oddest as far as possible.", show_default="every flagged arrival"
+            min=1,
+            help="Raise at most this many alerts per day (UTC), for the oddest arrivals where possible.",
+            show_default="every flagged arrival",
         ),
     ] = None,
     host: Annotated[
@@ -54,8 +54,8 @@ def serve(
             min=1, help="Compute a new base in the background after so many changes.", show_default="when asked"
         ),
     ] = None,
-    max_neighbours: Annotated[int, typer.Option(min=1, help="Most edges of a node that are read for a score.")] = 256,
-    max_body: Annotated[int, typer.Option(min=1, help="Most megabytes of a request.")] = 64,
+    max_neighbours: Annotated[int, typer.Option(min=1, help="Maximum number of edges read per node.")] = 256,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum request size in megabytes.")] = 64,
     plugin: Plugins = None,
 ) -> None:
     """Answer questions about nodes over HTTP, and take changes of the graph.
@@ -98,47 +98,18 @@ def serve(
 
 def _run(app: Any, state: Any, host: str, port: int) -> None:
     """Listen until a signal or a failure stops the server."""
-    import uvicorn
+    from oddnode.service.server import Server, log_to_stderr
 
-    class Server(uvicorn.Server):
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            # uvicorn would send itself the signal again at the end, before the log is closed.
-            before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
-            try:
-                yield
-            finally:
-                for each, handler in before.items():
-                    signal.signal(each, handler)
-
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            if self.should_exit:  # the port is taken; uvicorn has said so
-                return
-            address = self.servers[0].sockets[0].getsockname()
-            name = f"[{address[0]}]" if ":" in address[0] else address[0]
-            err.print(f"serving at http://{name}:{address[1]} (loading the graph)", highlight=False)
-            state.on_ready = lambda: err.print("ready", highlight=False)
-            state.start()
-
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=5,
-    )
-    server = Server(config)
+    def start(address: str) -> None:
+        err.print(f"serving at {address} (loading the graph)", highlight=False)
+        state.on_ready = lambda: err.print("ready", highlight=False)
+        state.start()
 
     def stop() -> None:
         server.should_exit = True
 
-    state.on_failure = stop
+    log_to_stderr()
+    server, state.on_failure = Server(app, host, port, start), stop
     try:
         server.run()
     except SystemExit:

@@ -146,11 +146,11 @@ def _outputs(
     """Write the page and the metrics and tell the webhook; what could not be told is a note."""
     from oddnode.watch import send, write_metrics, write_page
 
-    problem = send(watched, webhook)[1] if webhook is not None else ""
     if page is not None:
         write_page(report.state, page)
     if prometheus is not None:
         write_metrics(report.state, prometheus)
+    problem = send(watched, webhook)[1] if webhook is not None else ""
     return [problem] if problem else []
 
 

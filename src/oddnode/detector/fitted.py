@@ -324,12 +324,14 @@ class Calibration:
     def rate_interval(self) -> tuple[float, float]:
         """Where the true false-alarm rate lies with 95 % probability, by the number of calibration nodes.
 
-        With weights, as if all had the weight of the node at the threshold: those around it decide.
+        With weights, as if all had the larger weight of the node at the threshold and the next one up: these decide
+        where it lies, and where the weight jumps, nothing is known between them.
         """
         count = len(self.scores)
         if self.weights is not None:
             at = int((self.scores.double() < self.threshold).sum())
-            count = max(int(self.weights.sum() / self.weights[at]), nodes_needed(self.false_alarm_rate))
+            largest = self.weights[at : at + 2].max()
+            count = max(int(self.weights.sum() / largest), nodes_needed(self.false_alarm_rate))
         return rate_interval(count, self.false_alarm_rate)
 
     def p_values(self, scores: Any, predicted: Any = None) -> Tensor:

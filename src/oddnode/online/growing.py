@@ -62,6 +62,11 @@ class Edge(NamedTuple):
     weight: float = 1.0
 
 
+def is_int64(number: int) -> bool:
+    """Whether an integer can be an id."""
+    return -(2**63) <= number < 2**63
+
+
 class Ids:
     """The ids of all nodes: those of the base, and those that were added."""
 
@@ -100,7 +105,7 @@ class Ids:
         """The index of a node; ``None`` if there is none with this id."""
         if node in self._index:
             return self._index[node]
-        if not isinstance(node, int) or node in self._removed or not -(2**63) <= node < 2**63:
+        if not isinstance(node, int) or node in self._removed or not is_int64(node):
             return None
         index = node if self._base is None and node < self._num_base else -1
         if self._numbers is not None:
@@ -109,21 +114,20 @@ class Ids:
 
     def find_all(self, ids: Sequence[Id]) -> np.ndarray:
         """The indices of nodes ``[n]``; -1 for an id that no node has."""
-        try:
-            numbers = np.array(ids, dtype=None if self._base is None or self._numbers is not None else object)
-        except OverflowError:
-            numbers = np.empty(0)
         found = np.full(len(ids), -1, dtype=np.int64)
-        if numbers.dtype == np.int64:
+        if self._base is None or self._numbers is not None:
+            # Integers only: in an array of strings, each takes as many bytes as the longest one.
+            places = [place for place, node in enumerate(ids) if isinstance(node, int) and is_int64(node)]
+            numbers = np.array([ids[place] for place in places], dtype=np.int64)
             if self._numbers is not None:
-                found = np.array(self._numbers.indices(pa.array(numbers)), dtype=np.int64)
+                known = np.array(self._numbers.indices(pa.array(numbers)), dtype=np.int64)
             else:
-                found = np.where((numbers >= 0) & (numbers < self._num_base), numbers, -1)
+                known = np.where((numbers >= 0) & (numbers < self._num_base), numbers, -1)
             if self._removed:
-                found[np.isin(numbers, [node for node in self._removed if isinstance(node, int)])] = -1
+                known[np.isin(numbers, [node for node in self._removed if isinstance(node, int)])] = -1
+            found[places] = known
         for place in np.flatnonzero(found < 0).tolist():
-            index = self.find(ids[place])
-            found[place] = -1 if index is None else index
+            found[place] = self._index.get(ids[place], -1)
         return found
 
     def add(self, ids: Sequence[Id], indices: Sequence[int]) -> None:

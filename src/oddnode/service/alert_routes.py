@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -196,7 +197,7 @@ async def draw(request: Request) -> Response:
     def make() -> Draw:
         period = {"since": asked.since, "until": asked.until}
         how: dict[str, Any] = {**period, "seed": asked.seed, "time": time.time(), "base": state.base}
-        return _written(state).draw(state.live, lambda each: _row_of(state, each), asked.n, **how)
+        return _written(state).draw(state.live, lambda drawn: _rows_of(state, drawn), asked.n, **how)
 
     return as_json(_encode(await answer(state.write(make))))
 
@@ -220,9 +221,13 @@ def _written(state: State) -> AlertLog:
     return state.alerts
 
 
-def _row_of(state: State, arrived: Arrived) -> Mapping[str, Any]:
-    """The node of an arrival as it was sent, or as the model reads it."""
-    entry = None if state.log is None else state.log.of_version(arrived.version)
+def _rows_of(state: State, arrived: Sequence[Arrived]) -> dict[int, Mapping[str, Any]]:
+    """The nodes of arrivals as they were sent, or as the model reads them, by number."""
     name = "id" if state.schema is None else state.schema.id_column
-    rows = [] if entry is None else decoded_change(entry).add_nodes
-    return next((row for row in rows if row.get(name) == arrived.id), None) or state.live.row(arrived.id)
+    found: dict[int, Mapping[str, Any]] = {}
+    # By change: each is decoded once, and only one of them is in memory.
+    for version, own in groupby(sorted(arrived, key=lambda each: each.version), key=lambda each: each.version):
+        entry = None if state.log is None else state.log.of_version(version)
+        rows = {} if entry is None else {row.get(name): row for row in decoded_change(entry).add_nodes}
+        found |= {each.number: rows.get(each.id) or state.live.row(each.id) for each in own}
+    return found

@@ -202,7 +202,7 @@ class AlertLog:
         if self._per_day is None:
             return
         self.budget = DailyBudget(self._per_day)
-        [[last]] = self._all("select coalesce(max(time), 0) from arrived")
+        [[last]] = self._all("select coalesce((select time from arrived order by number desc limit 1), 0)")
         past = self._all(
             "select time, p_value, score from arrived where p_value is not null and time >= ?"
             " order by version, p_value, score, number",
@@ -320,7 +320,7 @@ class AlertLog:
     def draw(
         self,
         live: LiveGraph,
-        row_of: Callable[[Arrived], Mapping[str, Any]],
+        rows_of: Callable[[Sequence[Arrived]], Mapping[int, Mapping[str, Any]]],
         n: int = 100,
         *,
         since: float | None = None,
@@ -333,12 +333,15 @@ class AlertLog:
 
         Feedback on alerts alone says nothing of what was not flagged; feedback on a draw does. Only nodes that are
         still in the graph are drawn; those that were no alerts are recorded as they are now, with the rows that
-        ``row_of`` returns.
+        ``rows_of`` returns by their numbers.
         """
         last = {each.id: each for each in self.arrivals(since, until) if each.p_value is not None and each.id in live}
         candidates = list(last.values())
         if n < 2 or not candidates:
-            raise TableError(f"`n` is {n} and there are {len(candidates)} arrivals to draw from, expected more")
+            raise TableError(
+                f"there are {len(candidates)} judged arrivals to draw from and `n` is {n}; expected at least 1 arrival "
+                "and `n` of at least 2"
+            )
         flagged = np.array([bool(each.is_ood) for each in candidates])
         order, weight, num_alike = draw_rows(flagged, np.ones(len(flagged), dtype=bool), n, seed)
         drawn = [candidates[place] for place in order.tolist()]
@@ -355,8 +358,8 @@ class AlertLog:
         )
         known = {number for [number] in self._all("select number from records")}
         fresh = [each for each in drawn if each.number not in known]
-        answers = live.explain([each.id for each in fresh])
-        chosen = {each.number: (answer, row_of(each)) for each, answer in zip(fresh, answers, strict=True)}
+        answers, rows = live.explain([each.id for each in fresh]), rows_of(fresh)
+        chosen = {each.number: (answer, rows[each.number]) for each, answer in zip(fresh, answers, strict=True)}
         self._keep(live, chosen, "draw", f"draw {found.number}", time, base)
         self.connection.execute("insert into draws values (?, ?, ?)", (found.number, time, _as_text(found)))
         return found

@@ -12,6 +12,7 @@ import msgspec
 
 from oddnode._utils.lazy import LazyModule
 from oddnode.online import Judgement, surprise_columns
+from oddnode.online.growing import is_int64
 from oddnode.service.requests import Change, Problem, decoded, decoded_lines
 from oddnode.tables import TableError, TableSchema, open_table
 from oddnode.tables.formats import neutralised
@@ -142,8 +143,8 @@ def _listed(value: Any) -> list[Any]:
 def _id_of(text: str, integers: bool) -> int | str:
     text = (text or "").strip()
     digits = text.removeprefix("-")
-    is_number = integers and digits.isascii() and digits.isdigit() and len(digits) < 19 and str(int(text)) == text
-    return int(text) if is_number else text
+    is_short = digits.isascii() and digits.isdigit() and len(digits) < 20
+    return int(text) if integers and is_short and str(int(text)) == text and is_int64(int(text)) else text
 
 
 def write_answers(found: list[Any], kind: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -51,32 +52,32 @@ class DailyBudget:
         if per_day < 1:
             raise ValueError(f"budget is {per_day}, expected 1 alert a day or more")
         self.per_day = per_day
-        self._day, self._raised = -1, 0
+        self._day, self._raised = -1, Counter[int]()
         self._oddest: dict[int, list[_Odd]] = {}  # of the last days and today
 
     def offer(self, time: float, p_value: float, score: float, is_flagged: bool) -> bool:
-        """Say whether the next arrival is an alert; if the clock was set back to an earlier day, it counts as today."""
+        """Say whether the next arrival is an alert; if it seems to be of the day before, it counts as today."""
         day, second = int(time // DAY), time % DAY
-        if day > self._day:
-            self._day, self._raised = day, 0
-            self._oddest = {each: own for each, own in self._oddest.items() if each >= day - MOST_DAYS}
+        if not self._day - 1 <= day <= self._day:  # also if the clock was wrong before: then that day never was
+            self._day = day
+            self._oddest = {each: own for each, own in self._oddest.items() if day - MOST_DAYS <= each <= day}
         today, own = self._oddest.setdefault(self._day, []), _Odd(p_value, score, second)
         if bisect_right(today, own) >= self.per_day:
             return False
         insort(today, own)
         del today[self.per_day :]
-        left = self.per_day - self._raised
+        left = self.per_day - self._raised[self._day]
         earlier = [_num_later(odd, own) for each, odd in self._oddest.items() if each < self._day]
         lasts = sum(earlier) < _USED * left * len(earlier) if earlier else is_flagged
         is_alert = lasts and left > 0
-        self._raised += is_alert
+        self._raised[self._day] += is_alert
         return is_alert
 
     def resume(self, arrivals: Iterable[tuple[float, float, float]], times_of_alerts: Iterable[float]) -> None:
         """Go on after arrivals of the past (time, p-value and score of each), with the alerts that there were."""
         for arrival in arrivals:
             self.offer(*arrival, is_flagged=False)
-        self._raised = sum(int(time // DAY) >= self._day for time in times_of_alerts)
+        self._raised = Counter(int(time // DAY) for time in times_of_alerts)
 
 
 def _num_later(oddest: list[_Odd], own: _Odd) -> int:

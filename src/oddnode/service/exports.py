@@ -237,7 +237,7 @@ def _column(values: Sequence[Any], kind: str | None = None) -> Any:
     """An array of values; those of several types become text."""
     kinds = {type(value) for value in values if value is not None}
     if kind is None and kinds == {int, float}:
-        kind = "float64"
+        values, kind = [None if value is None else float(value) for value in values], "float64"
     elif kind is None and len(kinds) != 1:
         values, kind = [None if value is None else str(value) for value in values], "string"
     return pa.array(values, kind)

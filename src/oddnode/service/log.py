@@ -146,11 +146,14 @@ class ChangeLog:
 
     def _create(self) -> None:
         self.connection.execute("BEGIN IMMEDIATE")
+        facts = self.facts
         if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             for statement in _TABLES.split(";"):
                 self.connection.execute(statement)
-            facts = {"format": FORMAT, **self.facts}
-            self.connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+            facts = {"format": FORMAT, **facts}
+        # A log without changes belongs to no model yet: the first start may have named a wrong one.
+        if not self.head() and not self.connection.execute("SELECT 1 FROM changes LIMIT 1").fetchone():
+            self.connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
         self.connection.execute("COMMIT")
 
     def _check_facts(self, found: dict[str, str]) -> None:
@@ -186,15 +189,16 @@ class ChangeLog:
 
     def begin(self) -> None:
         """Start a transaction, unless there is no room."""
-        free = shutil.disk_usage(self.folder).free
-        if free < _LEAST_ROOM:
-            raise NoRoomError(f"the disk has {free >> 20} MB left, expected at least {_LEAST_ROOM >> 20}")
         try:
+            free = shutil.disk_usage(self.folder).free
+            if free < _LEAST_ROOM:
+                raise NoRoomError(f"the disk has {free >> 20} MB left, expected at least {_LEAST_ROOM >> 20}")
             if self._has_failed:  # try first, because another failure would cost another rebuild
                 self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('tried', ?)", (str(time.time()),))
             self.connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise NoRoomError(f"the log cannot be written: {error}") from None
+        except (sqlite3.Error, OSError) as error:  # such as a folder that was deleted, whose path nobody is told
+            reason = getattr(error, "strerror", None) or error
+            raise NoRoomError(f"the log cannot be written: {reason}") from None
         self._has_failed = False
 
     def append(self, entry: LoggedChange) -> None:

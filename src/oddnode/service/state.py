@@ -72,6 +72,8 @@ _CHANGES_TO_SAVE = 1000
 _MOST_AT_ONCE = 16
 _MOST_TOUCHED = 1000
 _MOST_NEIGHBOURS = 100
+# How far the clock may be set back and times of changes stand still; if further, it was wrong before.
+_SECONDS_APART = 600.0
 _PHASES = {
     "loading": "the graph is being loaded",
     "rebuilding": "a change could not be written; the graph is computed again from the base and the log",
@@ -197,7 +199,7 @@ class State:
                 raise
         self.compact_after = compact_after
         self._compacting = threading.Lock()
-        self._tried_version = 0
+        self._tried_version = 0  # of the last new base that was tried, to compute it or, in a replica, to open it
         self._told_version: int | None = None
         self._next_look = 0.0
         self.phase = "loading"
@@ -501,7 +503,9 @@ class State:
             self._replay(self.live)
         if time.monotonic() > self._next_look:
             self._next_look = time.monotonic() + _SECONDS_TO_LOOK
-            if any(base.version > self._base_version for base in self.saved.all("base")):
+            newest = max((base.version for base in self.saved.all("base")), default=0)
+            if newest > max(self._base_version, self._tried_version):
+                self._tried_version = newest  # one that cannot be opened is not tried again
                 self._load()  # questions wait meanwhile
 
     # --- compaction ---
@@ -627,7 +631,7 @@ class State:
         """Find the id that a text stands for: a string, or an integer in its only form."""
         found: list[int | str] = [text] if kind != "integer" and text in self.live else []
         with suppress(ValueError):
-            if kind != "string" and len(text) < 20 and str(int(text)) == text and int(text) in self.live:
+            if kind != "string" and len(text) < 21 and str(int(text)) == text and int(text) in self.live:
                 found.append(int(text))
         if len(found) > 1:
             raise Problem(
@@ -712,7 +716,7 @@ class State:
         touched = self.live.scores_of([end for end in ends if end not in own][:_MOST_TOUCHED])
         answer = _encode(ChangeAnswer(found, touched, self.live.version, self.model, self.version))
         num_flagged = sum(each.is_ood is True for each in found)
-        now = max(time.time(), self.log.last_time)
+        now = self._now()
         entry = LoggedChange(self.live.version, now, key, request, "json", body, answer, len(found), num_flagged)
         self.log.append(entry)
         self._record_alerts(change, entry, found)
@@ -720,6 +724,15 @@ class State:
         self._tell_arrivals(entry, found)
         self.num_scored, self.num_flagged = self.num_scored + len(found), self.num_flagged + num_flagged
         return answer, False
+
+    def _now(self) -> float:
+        """The time of a change: not before the last one, unless the clock was wrong then."""
+        assert self.log is not None
+        now, last = time.time(), self.log.last_time
+        if last <= now + _SECONDS_APART:
+            return max(now, last)
+        _log.warning("the last change is %.0f minutes ahead; changes have the clock's time again", (last - now) / 60)
+        return now
 
     def _record_alerts(self, change: Change, entry: LoggedChange, found: list[Judgement]) -> None:
         """Record which of the added nodes are alerts; they come first among the answers."""

@@ -14,6 +14,17 @@ from oddnode.tables.values import TableError
 GROUPS = ("labelled", "unlabelled", "new")
 
 
+def expected_false_alarms(p_values: np.ndarray, is_flagged: np.ndarray) -> float:
+    """Estimate how many flagged rows are known, by the p-values of all judged rows ``[n]``.
+
+    Up to a p-value of p there are about ``known_share * n * p`` known rows. What each row adds to this is its own
+    probability of being known, so that it does not matter whether flagged rows are the oddest of all or of each day.
+    """
+    distinct, place, counts = np.unique(p_values, return_inverse=True, return_counts=True)
+    each = known_share(p_values) * len(p_values) * np.diff(distinct, prepend=0.0) / counts
+    return min(float(each[place][is_flagged].sum()), float(is_flagged.sum()))
+
+
 class DecidedRows:
     """The decisions on N rows, by their scores, what they were used for (`USES`) and whether they were seen at fit.
 
@@ -55,21 +66,17 @@ class DecidedRows:
             self.num_by_chance = rule.fdr * int(self.is_ood.sum())
         elif rule.budget is not None:
             self.num_days = None if days is None else len(np.unique(days[judged]))
-            self.num_by_chance = self._spend(order, rule.budget, days)
+            self._spend(order, rule.budget, days)
+            self.num_by_chance = expected_false_alarms(self.p_values[judged], self.is_ood[judged])
         else:
             self.is_ood = calibration.detect(scores).numpy() & self.has_labels
             self.num_by_chance = calibration.false_alarm_rate * len(judged)
 
-    def _spend(self, order: np.ndarray, budget: int, days: np.ndarray | None) -> float:
-        """Flag the first rows of each day, and return how many of them to expect to be known."""
-        expected, share = 0.0, known_share(self.p_values[order])
+    def _spend(self, order: np.ndarray, budget: int, days: np.ndarray | None) -> None:
+        """Flag the first rows of each day."""
         of_day = np.zeros(len(order), dtype=np.int64) if days is None else days[order]
         for day in np.unique(of_day):
-            rows = order[of_day == day]
-            chosen = rows[:budget]
-            self.is_ood[chosen] = True
-            expected += min(float(len(chosen)), share * len(rows) * float(self.p_values[chosen[-1]]))
-        return expected
+            self.is_ood[order[of_day == day][:budget]] = True
 
     @property
     def group(self) -> np.ndarray:

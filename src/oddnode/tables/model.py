@@ -13,7 +13,16 @@ import torch
 from msgspec.structs import replace
 
 from oddnode._utils.checked_json import errors_in
-from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
+from oddnode.detector import (
+    Calibration,
+    Detector,
+    ModelFileError,
+    as_scorer,
+    default_method,
+    full_batch_blocker,
+    load,
+    save,
+)
 from oddnode.functional import CalibrationError, threshold_at
 from oddnode.scoring import Outputs
 from oddnode.tables.checking import CheckedRows
@@ -377,6 +386,7 @@ class TableModel:
         notes = notes + detector.scorer_.notes(outputs)
         detector.calibrate(outputs, rate, torch.from_numpy(held_out), weights)
         self.basis = "in place" if outputs.references else "stored"
+        notes += [] if answers is None else _note_on_reach(detector._calibrated())
         estimates = None if answers is None else answers.estimates()
         return _calibration_report(detector, old.threshold, graph, left_out, estimates, notes)
 
@@ -564,6 +574,20 @@ def _calibration_report(
         checked=checked,
         notes=[*([] if graph is None else graph.notes), *notes],
     )
+
+
+def _note_on_reach(calibration: Calibration) -> list[str]:
+    """Say if the threshold is between the flagged rows and the others, of which each stands for more."""
+    assert calibration.weights is not None
+    at = int((calibration.scores.double() < calibration.threshold).sum())
+    here, *above = calibration.weights[at : at + 2].tolist()
+    if not above or above[0] <= here:
+        return []
+    return [
+        f"the threshold is as far as the flagged rows reach: the next known row stands for {above[0]:.0f} others, so "
+        f"the rate may be far below {100 * calibration.false_alarm_rate:.3g} %; check more rows, drawn from scores in "
+        "which more are flagged (no `budget`)"
+    ]
 
 
 def _calibration_rows(

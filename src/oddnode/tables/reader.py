@@ -154,7 +154,9 @@ class MemoryTable(TableSource):
             table = frame if isinstance(frame, pa.Table) else pa.table(frame)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise TableError(f"{name} is a {type(frame).__name__} that pyarrow cannot read: {error}") from None
-        self._table = table.select([column for column in table.column_names if not _INDEX_COLUMN.fullmatch(column)])
+        # By place, since there may be several without a name.
+        kept = [place for place, name in enumerate(table.column_names) if not _INDEX_COLUMN.fullmatch(name)]
+        self._table = table.select(kept)
         self.columns = list(self._table.column_names)
         self._check_names()
 

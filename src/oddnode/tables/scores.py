@@ -146,15 +146,16 @@ class ScoredNodes:
     ):
         self._schema, self._ids, self._use, self._graph = schema, ids, use, outputs.graph
         self._with_reasons, self._with_surprises = explain, evidence
-        self._logits = outputs.logits
-        self._features = None if graph is None else graph.source.x  # gaps included
+        self._logits, self._detector = outputs.logits, detector
+        # With the gaps that `outputs.graph` may have filled.
+        cells = None if graph is None else Cells(schema.features, graph.source.x.numpy(), graph.counts)
+        self._cells = cells
         self.scores = detector.score_samples(outputs).cpu()
         assert detector.calibration_ is not None
         self.calibration = detector.calibration_
         # The threshold says nothing about types of nodes without labels.
         x = None if schema.features.types is None else outputs.graph.x.cpu().numpy()
         has_labels = schema.features.of_labelled_type(x, len(ids))
-        self.isolated_share_at_fit = detector.graph_profile_.isolated_share
         days = None if graph is None else graph.days
         decide = use, seen, rule or Rule(), days, has_labels, not schema.label_column
         self.decided = DecidedRows(self.scores.numpy(), self.calibration, *decide)
@@ -168,17 +169,17 @@ class ScoredNodes:
         if explain or evidence:
             self._explained = detector.explain(outputs)
         if explain:
-            if graph is not None:
-                self._describe_flagged(graph, known, seen)
+            if graph is not None and cells is not None:
+                self._describe_flagged(graph, cells, known, seen)
             self._explain_flagged(detector, outputs)
-            cells = None if graph is None else Cells(schema.features, graph.source.x.numpy(), graph.counts)
             self.batch = [_in_table(each, schema, cells, seen) for each in detector.batch_differences(outputs)]
 
-    def _describe_flagged(self, graph: TableGraph, known: KnownValues | None, seen: np.ndarray | None) -> None:
+    def _describe_flagged(
+        self, graph: TableGraph, cells: Cells, known: KnownValues | None, seen: np.ndarray | None
+    ) -> None:
         """Reasons in terms of the tables, and the flagged rows that belong together: new ones, if there are any."""
         is_ood, classes = self.is_ood.numpy(), self._schema.classes
         predicted, edge_index = self._logits.argmax(dim=-1).cpu().numpy(), graph.source.edge_index.numpy()
-        cells = Cells(self._schema.features, graph.source.x.numpy(), graph.counts)
         links = notable_links(edge_index, predicted, is_ood, classes)
         self.reasons = reasons_of(known, cells, np.flatnonzero(self._is_told), predicted, classes, links)
         rows = np.flatnonzero(grouped_rows(is_ood, seen))
@@ -248,21 +249,11 @@ class ScoredNodes:
         """Notes on whether the threshold fits, and on how new rows differ from those of the fit."""
         # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
         is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
-        known, new = self._drift(is_calibration), self._drift(self.decided.is_new & self.decided.has_labels)
+        is_new, is_isolated = self.decided.is_new & self.decided.has_labels, self._graph.num_others().cpu().numpy() == 0
         only_new = self.decided.rule.only_new
-        notes = ["no row is new: the model was fitted on all of them"] if only_new and new is None else []
-        if new is not None and self._features is not None:
-            notes += notes_on_new_rows(
-                new, self._schema, self._features[self.decided.is_new & self.decided.has_labels].numpy()
-            )
-        return notes + note_on_threshold(known, new)
-
-    def _drift(self, rows: np.ndarray) -> Drift | None:
-        chosen = torch.from_numpy(np.flatnonzero(rows))
-        if not len(chosen):
-            return None
-        num_isolated = int((self._graph.num_others()[chosen.to(self._graph.device)] == 0).sum())
-        return Drift.of(self.scores[chosen], self.calibration, num_isolated, self.isolated_share_at_fit)
+        notes = ["no row is new: the model was fitted on all of them"] if only_new and not is_new.any() else []
+        rows = self.scores.numpy(), is_isolated, is_calibration, is_new
+        return notes + notes_on_rows(self._detector, self._schema, *rows, self._cells)
 
     def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path | TableTarget) -> ScoreReport:
         """Report on the table that was written."""
@@ -325,6 +316,26 @@ def _in_table(
 def evidence_column(kind: str, what: Literal["p", "surprise"]) -> str:
     """The name of the column with the p-values, or with the surprises, of a kind of evidence."""
     return f"{what}_{kind.replace(' ', '_')}"
+
+
+def notes_on_rows(
+    detector: Detector,
+    schema: TableSchema,
+    scores: np.ndarray,
+    is_isolated: np.ndarray,
+    is_calibration: np.ndarray,
+    is_new: np.ndarray,
+    cells: Cells | None,
+) -> list[str]:
+    """Notes on how new rows differ from those of the fit, and on whether the threshold fits, by the scores ``[N]``."""
+
+    def drift(rows: np.ndarray) -> Drift | None:
+        at_fit = int(is_isolated[rows].sum()), detector.graph_profile_.isolated_share
+        return Drift.of(scores[rows], detector._calibrated(), *at_fit) if rows.any() else None
+
+    new = drift(is_new)
+    notes = [] if new is None or cells is None else notes_on_new_rows(new, schema, cells, np.flatnonzero(is_new))
+    return notes + note_on_threshold(drift(is_calibration), new)
 
 
 def note_on_threshold(known: Drift | None, new: Drift | None) -> list[str]:
@@ -393,17 +404,20 @@ def check_random(scores: np.ndarray, marked: np.ndarray, comparable: np.ndarray,
     return []
 
 
-def notes_on_new_rows(new: Drift, schema: TableSchema, x: np.ndarray) -> list[str]:
-    """Say which new rows have lost their edges, and which columns have changed; ``x`` are their features ``[n, F]``."""
-    notes, missing, moved = list[str](), list[str](), list[str]()
+def notes_on_new_rows(new: Drift, schema: TableSchema, cells: Cells, rows: np.ndarray) -> list[str]:
+    """Say which new rows ``[n]`` have lost their edges, and which columns have changed."""
+    notes, missing, moved, x = list[str](), list[str](), list[str](), cells.x[rows]
     if new.has_lost_edges:
         notes.append(
             f"{new.num_isolated} of the {len(x)} new rows have no edge ({percent(new.isolated_share_at_fit or 0)} of "
             "the rows at fit); is a table of edges missing? All of them are needed (`edges`), also those to old rows"
         )
     # Columns of other types of nodes are absent, not missing.
-    columns = [] if schema.features.types is not None else schema.features.placed
-    for (column, own), gone, share in zip(columns, schema.features.gone(x).T, schema.missing_shares, strict=False):
+    columns = [] if schema.features.types is not None else cells.columns
+    all_gone = schema.features.gone(x).T
+    for (column, own, counts), gone, share in zip(columns, all_gone, schema.missing_shares, strict=False):
+        if isinstance(column, Number) and not column.has_missing:  # no feature marks what is missing for the first time
+            gone = np.isin(rows, [row for row, value in counts.hidden_rows.items() if not np.isfinite(value)])
         now = float(gone.mean())
         if now > share + _MORE_MISSING and share_interval(int(gone.sum()), len(x), 1 - CHANCE)[0] > share:
             missing.append(f"{column.name} ({percent(now)}, {percent(share)} at fit)")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
+import re
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,18 +20,23 @@ from oddnode.watch.watch import Watch
 _SECONDS = 10
 _ATTEMPTS = 3
 _PAUSE = 1.0
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 def check_url(url: str) -> str:
     """Check the address of a webhook, and return its host: the rest may be a secret."""
-    try:
+    scheme = ""
+    with suppress(ValueError):
         parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        parts, host = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ValueError(f"the webhook has the scheme {parts.scheme!r}, expected an address like https://host/path")
-    return host
+        scheme = parts.scheme
+        if scheme in ("http", "https") and parts.hostname and parts.port != 0 and not _BLANKS.search(url):
+            return parts.hostname
+    raise ValueError(
+        f"the webhook has the scheme {scheme!r}, and a host, port or blanks that no address has; expected an address "
+        "like https://host/path or https://host:8443/path"
+        if scheme in ("http", "https")
+        else f"the webhook has the scheme {scheme!r}, expected an address like https://host/path"
+    )
 
 
 def send(watch: Watch, url: str, pause: float = _PAUSE) -> tuple[bool, str]:
@@ -104,5 +112,7 @@ def _post(url: str, alarm: str, body: dict[str, Any]) -> str:
     except urllib.error.HTTPError as error:
         error.close()
         return f"it answered {error.code}"
-    except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors; http.client raises ValueErrors
+    except http.client.HTTPException as error:  # it answered something else than HTTP, which is not repeated
+        return type(error).__name__
+    except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors
         return str(getattr(error, "reason", error) or type(error).__name__)

@@ -47,11 +47,16 @@ def write_page(page: ScorePage, path: str | os.PathLike) -> Path:
 
 def _encoded(page: ScorePage) -> dict[str, Any]:
     pool, judged = ArrayPool(), page.judged
-    listed = judged[np.argsort(page.scores[judged], kind="stable")][:_MOST_ROWS]
+    # With a budget of each day, flagged rows need not be the oddest.
+    listed = judged[np.lexsort((page.scores[judged], ~page.is_flagged[judged]))][:_MOST_ROWS]
+    listed = listed[np.argsort(page.scores[listed], kind="stable")]
     drawn, links = _links_around(page, listed)
     finding = np.zeros(len(page.ids), dtype=np.int64)
     for group in page.findings:
         finding[list(group.rows)] = group.number
+    calibration = page.calibration
+    weights = np.ones(len(calibration.scores)) if calibration.weights is None else calibration.weights.numpy()
+    rates = np.cumsum(weights) / (weights.sum() + weights)
     rng = np.random.default_rng(0)
     sample = rng.permutation(judged)[:_MOST_SCORES]
     return {
@@ -60,7 +65,12 @@ def _encoded(page: ScorePage) -> dict[str, Any]:
         "threshold": page.threshold,
         "total": len(judged),
         "listed": len(listed),
-        "known": pool.add(np.sort(page.known_scores).astype(np.float32)),
+        "numFlagged": page.num_flagged,
+        "rate": page.false_alarm_rate,
+        "known": pool.add(calibration.scores.numpy().astype(np.float32)),
+        # Of a known row, the probability to score below each of these, and the share of known rows that it stands for.
+        "rates": pool.add(rates.astype(np.float32)),
+        "shares": pool.add((weights / weights.sum()).astype(np.float32)),
         "scores": pool.add(np.sort(page.scores[sample]).astype(np.float32)),
         "nodes": [
             {

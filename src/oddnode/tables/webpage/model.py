@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from oddnode.detector import Calibration
 from oddnode.graph.alterations import forecast_in_words
 from oddnode.tables.columns import Category
+from oddnode.tables.decisions import expected_false_alarms
 from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
 from oddnode.tables.graphs import TableGraph
 from oddnode.tables.known_values import Cells, KnownValues
@@ -16,6 +18,8 @@ from oddnode.tables.labels import read_marks
 from oddnode.tables.model import TableModel
 from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.reasons import reasons_of
+from oddnode.tables.scores import notes_on_rows
+from oddnode.tables.used_rows import USES, uses_of
 from oddnode.tables.values import TableError, arrow_errors, as_text, concatenated, listed, pa, pc, quoted
 
 # A column has changed if the share of new rows with a rare value is this many points above that of known rows.
@@ -60,10 +64,10 @@ class ScorePage:
         The reasons for flagging a node, by row.
     edges : numpy.ndarray
         The links ``[2, E]``.
-    known_scores : numpy.ndarray
-        The scores of the known nodes that the threshold was calibrated on.
+    calibration : Calibration
+        The known nodes that the model was calibrated on.
     threshold : float
-        Nodes that score below it are flagged.
+        The calibrated threshold, or one that flags the same nodes as a budget or a rate of false discoveries.
     findings : list of FlaggedGroup
         Flagged nodes that belong together.
     changes : list of ColumnChange
@@ -83,7 +87,7 @@ class ScorePage:
     predicted: list[str | None]
     why: dict[int, str]
     edges: np.ndarray
-    known_scores: np.ndarray
+    calibration: Calibration
     threshold: float
     findings: list[FlaggedGroup]
     changes: list[ColumnChange]
@@ -103,14 +107,25 @@ class ScorePage:
         return int(self.is_flagged[self.judged].sum())
 
     @property
+    def is_by_rate(self) -> bool:
+        """Whether the false-alarm rate decided what is flagged, rather than a budget or a rate of false discoveries."""
+        scores = self.scores[self.judged]
+        return np.array_equal(self.is_flagged[self.judged], self.calibration.detect(scores).numpy())
+
+    @property
     def by_chance(self) -> float:
-        """How many of these would be flagged if all of them were like the known nodes that the threshold is from."""
-        return self.false_alarm_rate * len(self.judged)
+        """How many of these chance would flag at the rate, if all were known; or how many flagged ones may be known."""
+        if self.is_by_rate:
+            return self.calibration.false_alarm_rate * len(self.judged)
+        p_values = self.calibration.p_values(self.scores[self.judged]).numpy()
+        return expected_false_alarms(p_values, self.is_flagged[self.judged])
 
     @property
     def false_alarm_rate(self) -> float:
-        """The share of known nodes below the threshold."""
-        return float((self.known_scores < self.threshold).mean())
+        """The share of known nodes that score below the threshold."""
+        below = float(np.nextafter(self.threshold, -np.inf))
+        calibrated = self.threshold == self.calibration.threshold
+        return self.calibration.false_alarm_rate if calibrated else float(self.calibration.p_values([below])[0])
 
     @property
     def rows(self) -> str:
@@ -120,12 +135,15 @@ class ScorePage:
     @property
     def headline(self) -> str:
         """What was found, and what chance would give."""
-        total, chance = len(self.judged), f"{self.by_chance:,.0f}" if self.by_chance >= 1 else "less than one"
-        verb = "does" if self.num_flagged == 1 else "do"
-        return (
-            f"{self.num_flagged:,} of {total:,} {self.rows} {verb} not fit. "
-            f"If all were like known ones, chance would flag about {chance}."
-        )
+        chance = f"about {round(self.by_chance):,}" if self.by_chance >= 1 else "less than one"
+        found = f"{self.num_flagged:,} of {len(self.judged):,} {self.rows}"
+        if self.is_by_rate:
+            verb = "does" if self.num_flagged == 1 else "do"
+            return f"{found} {verb} not fit. If all were like known ones, chance would flag {chance}."
+        if not self.num_flagged:
+            return f"{found} are odd enough to be flagged."
+        alarms = "a false alarm" if self.by_chance < 1 else "false alarms"
+        return f"{found} {'is' if self.num_flagged == 1 else 'are'} flagged. Of these, {chance} may be {alarms}."
 
 
 def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unknown_edges: bool = False) -> ScorePage:
@@ -144,9 +162,12 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
     columns = _read_scores(table, model.schema.id_column)
     place = _places(graph, columns, table, model.schema.id_column)
     count, classes = len(graph.ids), list(model.schema.classes)
+    calibration = model.detector._calibrated()
     values, is_flagged, label = np.full(count, np.nan), np.zeros(count, dtype=bool), np.full(count, -1)
     with arrow_errors(f"{table.name} cannot be read"):
-        values[place] = columns["score"].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        numbers = columns["score"].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values[place] = numbers.astype(calibration.scores.numpy().dtype)  # a file has the shortest digits of these
+        _check_model(columns, values[place], calibration, table)
     values[~model.schema.features.of_labelled_type(graph.source.x.numpy(), count)] = np.nan
     is_flagged[place] = read_marks(columns["is_ood"], table.name, "is_ood")
     names = pa.array([str(each) for each in classes])
@@ -154,8 +175,8 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
     seen = None if model.used_rows is None else model.used_rows.seen_rows(graph.ids)
     cells = Cells(model.schema.features, graph.source.x.numpy(), graph.counts)
     rows = np.flatnonzero(grouped_rows(is_flagged, seen) & (label >= 0))
-    edge_index, calibration = graph.source.edge_index.numpy(), model.detector.calibration_
-    assert calibration is not None
+    edge_index = graph.source.edge_index.numpy()
+    num_links = np.bincount(edge_index[1, edge_index[0] != edge_index[1]], minlength=count)
     is_new = np.zeros(count, dtype=bool) if seen is None else ~seen
     judged = grouped_rows(~np.isnan(values), seen)
     return ScorePage(
@@ -166,11 +187,11 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
         predicted=[None if each < 0 else str(classes[each]) for each in label],
         why=_reasons(model, cells, np.flatnonzero(is_flagged), label, columns, place),
         edges=edge_index,
-        known_scores=calibration.scores.numpy(),
+        calibration=calibration,
         threshold=_threshold(values[judged], is_flagged[judged], calibration.threshold),
         findings=group_flagged(model.known, cells, rows, edge_index, label, classes),
-        changes=[] if model.known is None else column_changes(model.known, cells, np.flatnonzero(is_new)),
-        notes=_notes(model, graph, values, is_new, seen),
+        changes=[] if model.known is None else changes_of(model.known, cells, is_new, num_links),
+        notes=_notes(model, graph, values, is_new, seen, cells, num_links),
         facts=_facts(model, graph, table, calibration.scores),
         forecast=forecast_in_words(model.detector.forecast_),
     )
@@ -179,7 +200,7 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
 def _read_scores(table: TableSource, id_column: str) -> dict[str, Any]:
     names = [id_column, "predicted", "score", "is_ood"]
     table.require(names, "score")
-    names += [name for name in ("why",) if name in table.columns]
+    names += [name for name in ("why", "p_value", "threshold") if name in table.columns]
     parts: list[list[Any]] = [[] for _ in names]
     for batch in table.batches(names):
         for part, array in zip(parts, batch.arrays, strict=True):
@@ -187,6 +208,19 @@ def _read_scores(table: TableSource, id_column: str) -> dict[str, Any]:
     if not sum(map(len, parts[0])):
         raise TableError(f"{table.name} has a header, but no rows")
     return {name: concatenated(part) for name, part in zip(names, parts, strict=True)}
+
+
+def _check_model(columns: dict[str, Any], scores: np.ndarray, calibration: Calibration, table: TableSource) -> None:
+    """Raise an error if the table says something else about its scores than the calibration does."""
+    p_values, threshold = calibration.p_values(scores).numpy(), np.array(calibration.threshold)
+    expected = {"p_value": p_values, "threshold": threshold}
+    for name in expected.keys() & columns.keys():
+        written = columns[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if np.nanmedian(np.abs(written - expected[name])) > 1e-5 * np.abs(expected[name]).max():
+            raise TableError(
+                f"the column {name!r} of {table.name} does not fit this model, which was calibrated in another way "
+                "than the one that made the scores; score the tables with this model, or name the other one"
+            )
 
 
 def _places(graph: TableGraph, columns: dict[str, Any], table: TableSource, id_column: str) -> np.ndarray:
@@ -224,6 +258,16 @@ def _reasons(
     return {reason.row: str(reason) for reason in made if str(reason)}
 
 
+def changes_of(known: KnownValues, cells: Cells, is_new: np.ndarray, num_links: np.ndarray) -> list[ColumnChange]:
+    """Compare the columns of new rows with those of known rows, and their links with those of old rows."""
+    found = column_changes(known, cells, np.flatnonzero(is_new))
+    usual = np.median(num_links[~is_new]) if not is_new.all() else 0
+    if usual and is_new.any():
+        old, new = (float((num_links[part] < usual).mean()) for part in (~is_new, is_new))
+        found += [ColumnChange("links", f"fewer than {usual:g}", old, new)] if abs(new - old) >= _CHANGED else []
+    return sorted(found, key=lambda each: -abs(each.new - each.known))
+
+
 def column_changes(known: KnownValues, cells: Cells, new: np.ndarray) -> list[ColumnChange]:
     """Compare new rows with known rows in every column, and keep the columns that differ much."""
     found: list[ColumnChange] = []
@@ -257,18 +301,19 @@ def column_changes(known: KnownValues, cells: Cells, new: np.ndarray) -> list[Co
 
 
 def _notes(
-    model: TableModel, graph: TableGraph, scores: np.ndarray, is_new: np.ndarray, seen: np.ndarray | None
+    model: TableModel,
+    graph: TableGraph,
+    scores: np.ndarray,
+    is_new: np.ndarray,
+    seen: np.ndarray | None,
+    cells: Cells,
+    num_links: np.ndarray,
 ) -> list[str]:
-    notes = list(graph.notes)
-    linked = np.zeros(len(scores), dtype=bool)
-    linked[graph.source.edge_index.numpy().ravel()] = True
-    without = [np.mean(~linked[part]) if part.any() else 0.0 for part in (is_new, ~is_new)]
-    if without[0] > without[1] + _CHANGED:
-        notes.append(
-            f"{without[0]:.0%} of the new rows have no link, of the others {without[1]:.0%}; "
-            "is a table of links missing?"
-        )
-    unscored = int(np.isnan(scores).sum())
+    has_score = ~np.isnan(scores)
+    is_calibration = (uses_of(model.used_rows, graph.ids) == USES.index("calibration")) & (model.basis == "fit")
+    rows = is_calibration & has_score, is_new & has_score
+    notes = graph.notes + notes_on_rows(model.detector, model.schema, scores, num_links == 0, *rows, cells)
+    unscored = int((~has_score).sum())
     if unscored:
         notes.append(f"{unscored:,} of {len(scores):,} rows of the tables are not in the table of scores")
     if seen is None:

@@ -7,8 +7,14 @@ const near = nodes.map(() => []);
   from.forEach((p, k) => { near[p].push(to[k]); near[to[k]].push(p); });
 }
 const degree = array(data.degree), known = array(data.known), scores = array(data.scores);
+const rates = array(data.rates), shares = array(data.shares);
 const state = { threshold: data.threshold, row: 0, shown: 25 };
-const isFlagged = (node) => node.score !== null && node.score < state.threshold;
+// A budget or a rate of false discoveries decides until the threshold is moved.
+const isFirst = () => state.threshold === data.threshold;
+const isFlagged = (node) => node.score !== null && (isFirst() ? node.flagged : node.score < state.threshold);
+const numFlagged = () => (isFirst() ? data.numFlagged : Math.round((1 - shareFrom(scores, state.threshold)) * data.total));
+// The probability that a known row scores below this.
+const rateBelow = (score) => rates[known.length - countFrom(known, score)] ?? 1;
 const count = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 
 // Sentences put names of columns in backticks.
@@ -59,7 +65,7 @@ function setUpList() {
 
 function refreshList() {
   showList();
-  const found = matching().length, all = scores.length - countFrom(scores, state.threshold);
+  const found = matching().length, all = numFlagged();
   $("more").parentElement.hidden = found <= state.shown;
   $("list-note").textContent = `${count(found, "row")}${found < all ? ` of ${all.toLocaleString("en")} flagged` : ""}, the oddest first.`
     + (all > data.listed ? ` Only the ${data.listed.toLocaleString("en")} oddest are on this page; the table of scores has all.` : "");
@@ -98,7 +104,7 @@ function showRow() {
   const fact = (name, value) => element("div", {}, element("span", {}, name), element("b", {}, value));
   $("row-info").replaceChildren(
     element("div", { class: "facts" }, fact("predicted", node.label ?? "–"),
-      fact(node.score === null ? "score" : `score, above ${(100 - 100 * shareFrom(known, node.score)).toFixed(0)} % of known rows`, node.score === null ? "none" : node.score.toPrecision(4)),
+      fact(node.score === null ? "score" : `score, above ${(100 * rateBelow(node.score)).toFixed(0)} % of known rows`, node.score === null ? "none" : node.score.toPrecision(4)),
       node.finding ? fact("finding", String(node.finding)) : null, fact("new to the model", node.new ? "yes" : "no")),
     ...(node.why ? [element("p", { class: "why" }, element("b", {}, "Why it is flagged: "), ...coded(node.why))] : []),
     element("p", { class: "hint" }, `${count(degree[node.i], "link")}; ${drawn.length} drawn${labels ? `, predicted: ${labels}` : ""}.`),
@@ -146,16 +152,16 @@ function drawScores() {
   const low = Math.min(at(known, 0), at(scores, 0.002), state.threshold), high = Math.max(at(known, 1), at(scores, 0.998), state.threshold);
   const pad = 0.03 * (high - low || 1), bins = 48, width = (high - low || 1) / bins;
   range = [low - pad, high + pad];
-  const bar = (name, values, tone, shape) => {
+  const bar = (name, values, share, tone, shape) => {
     const counts = new Array(bins).fill(0);
-    for (const score of values) counts[Math.min(bins - 1, Math.max(0, Math.floor((score - low) / width)))] += 1;
+    values.forEach((score, i) => { counts[Math.min(bins - 1, Math.max(0, Math.floor((score - low) / width)))] += 100 * share(i); });
     return {
-      type: "bar", name, x: counts.map((_, i) => low + (i + 0.5) * width), y: counts.map((c) => (100 * c) / values.length), width, opacity: 0.72,
+      type: "bar", name, x: counts.map((_, i) => low + (i + 0.5) * width), y: counts, width, opacity: 0.72,
       marker: { color: colour(tone), line: { width: 0 }, pattern: { shape, fillmode: "overlay", size: 6, solidity: 0.25, fgcolor: colour("panel") } },
       hovertemplate: `score %{x:.3g}: %{y:.1f} % of them<extra>${name}</extra>`,
     };
   };
-  draw("dist", [bar("known rows", known, "known", ""), bar(data.rows, scores, "unknown", "/")], {
+  draw("dist", [bar("known rows", known, (i) => shares[i], "known", ""), bar(data.rows, scores, () => 1 / scores.length, "unknown", "/")], {
     barmode: "overlay", bargap: 0, xaxis: { title: { text: "score: higher = better known" }, range, zeroline: false }, yaxis: { title: { text: "% of rows" }, rangemode: "tozero" },
   }).then(() => placeSlider($("threshold"), $("dist"), range, state.threshold));
 }
@@ -166,12 +172,12 @@ function setThreshold(value) {
 }
 
 function showThreshold() {
-  const rate = 1 - shareFrom(known, state.threshold), share = 1 - shareFrom(scores, state.threshold);
-  const flagged = Math.round(share * data.total);
+  const rate = isFirst() ? data.rate : rateBelow(state.threshold), flagged = numFlagged();
   $("at").textContent = state.threshold.toPrecision(4);
   $("num-flagged").textContent = `${flagged.toLocaleString("en")} of ${data.total.toLocaleString("en")}`;
   $("rate").textContent = percent(rate);
-  $("chance").textContent = (rate * data.total).toFixed(rate * data.total < 10 ? 1 : 0);
+  const chance = rate * data.total;
+  $("chance").textContent = chance.toFixed(chance < 10 ? 1 : 0);
   describeSlider($("threshold"), range, state.threshold, `${state.threshold.toPrecision(4)}: flags ${flagged} of ${data.total}, and ${percent(rate)} of known rows`);
   placeSlider($("threshold"), $("dist"), range, state.threshold);
   refreshList();
