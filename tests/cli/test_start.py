@@ -85,7 +85,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["score", "no-model", *SCORE[2:], "--out", "s.csv"], "no-model is not a saved model"),
     (["calibrate", "nowhere", "--false-alarm-rate", "0.1", "--out", "new"], "nowhere is not a folder"),
     (["calibrate", *SCORE[1:], "--known-column", "x", "--out", "new"], "no known column 'x'"),
-    ([*FIT, "--out", "new", "--nodes", "select * from t"], "'select * from t' is a query; name its database with --db"),
+    ([*FIT, "--out", "new", "--nodes", "select * from t"], "'select * from t' is in a database; name it with --db"),
     ([*FIT, "--out", "new", "--db", "sqlite:///shop.db"], "--db is given, but no query"),
     ([*FIT, *QUERY, "--db", "sqlite:///nowhere.db"], "nowhere.db does not exist; --db names a file"),
     ([*FIT, *QUERY, "--db", "sqlite:///shop.db"], "the query for nodes failed: no such table: nowhere"),

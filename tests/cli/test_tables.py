@@ -138,6 +138,32 @@ def test_queries_take_the_place_of_files_in_every_command(folder: Path, cli: CLI
     assert shop.run("select count(*) from again") == [(240,)]
 
 
+def test_scores_in_a_database_are_reported_drawn_from_and_calibrated_on_as_those_in_files(
+    folder: Path, cli: CLI
+) -> None:
+    shop = open_place("sqlite", folder)
+    for name, rows in zip(("nodes", "edges"), example(240), strict=True):
+        shop.load(name, rows)
+    db = ("--db", shop.address)
+    tables = (*db, "--nodes", "table:nodes", "--edges", "select * from edges")
+    cli(*FIT)
+    cli("score", "model", *BOTH, "--out", "s.csv", "--explain")
+    cli("score", "model", *tables, "--out", "table:scores", "--explain")
+    pages = ("report", "model", "--json", "--out", "page.html")
+    in_file, in_database = cli(*pages, *BOTH, "s.csv"), cli(*pages, *tables, "table:scores")
+    assert in_file.stdout == in_database.stdout
+    cli("sample-to-check", "model", "s.csv", "--n", "90", "--out", "check.csv")
+    cli("sample-to-check", "model", "select * from scores", *db, "--n", "90", "--out", "table:checks")
+    drawn = read_csv(folder / "check.csv")
+    assert [name for (name,) in shop.run("select name from checks")] == [row["name"] for row in drawn]
+    change(folder / "check.csv", known=lambda i: "no" if i % 9 == 0 else "yes")
+    shop.run("update checks set known = (rowid - 1) % 9 > 0")
+    checked = ("calibrate", "model", "--overwrite", "--json", "--out", "calibrated", "--checked")
+    assert cli(*checked, "check.csv", *BOTH).stdout == cli(*checked, "table:checks", *tables).stdout
+    missing = cli("sample-to-check", "model", "table:scores", "--out", "c.csv", fails=True)
+    assert "'table:scores' is in a database; name it with --db" in missing.stderr
+
+
 def test_exposed_nodes_are_counted_and_a_class_that_only_they_have_is_named(folder: Path, cli: CLI) -> None:
     change(folder / "nodes.csv", spam=lambda i: "x" if i % 12 == 1 else "")
     done = cli(*FIT, "--exposure-column", "spam", "--json")

@@ -66,7 +66,7 @@ Db = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="Database: postgresql://host/name, sqlite:///file or duckdb:///file, without a password. Tables can then "
-        "be queries (select ...).",
+        "be queries (select ...) or table:NAME.",
     ),
 ]
 Encoding = Annotated[
@@ -104,6 +104,8 @@ _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     "time_column": (str, "Column with the times of the nodes: numbers, or dates. Needs --train-until."),
     "train_until": (str, "Last time to train on; nothing is learnt from later nodes (arrivals)."),
 }
+# Tables that oddnode wrote itself, in UTF-8.
+_OWN_TABLES = ("scores", "checked")
 _NOT_ON_DISK = ("exposure_column", "time_column", "train_until")
 # Options that take several names, separated by commas.
 _NAMES = ("feature_columns", "drop_columns", "category_columns", "number_columns")
@@ -155,19 +157,18 @@ def _opened(
 
     queries = [text for texts in tables.values() for text in texts or () if is_query(text)]
     if queries and db is None:
-        raise ValueError(f"{queries[0][:60]!r} is a query; name its database with --db, for example sqlite:///file.db")
+        raise ValueError(f"{queries[0][:60]!r} is in a database; name it with --db, for example sqlite:///file.db")
     if db is not None and not queries and not db_is_used:
-        raise ValueError("--db is given, but no query: give one to --nodes or --edges, for example 'select * from t'")
+        raise ValueError("--db is given, but no query: give one for a table, for example 'select * from t' or table:t")
     with ExitStack() as stack:
         database = stack.enter_context(Database(db)) if db is not None and queries else None
 
-        def opened(text: str, what: str) -> TableSource:
-            return Table(text, encoding) if database is None or not is_query(text) else database.query(text, what)
+        def opened(text: str, name: str) -> TableSource:
+            if database is not None and is_query(text):
+                return database.query(text, name.replace("_", " "))
+            return Table(text, None if name in _OWN_TABLES else encoding)
 
-        return {
-            name: [opened(text, name.replace("_", " ")) for text in texts or ()] or None
-            for name, texts in tables.items()
-        }
+        return {name: [opened(text, name) for text in texts or ()] or None for name, texts in tables.items()}
 
 
 def _target(out: Path, db: str | None, overwrite: bool) -> Path | DatabaseTable:
@@ -200,6 +201,14 @@ def _refuse(options: dict[str, Any], other: str) -> None:
 
 
 def checked_tables(
+    model: Path, nodes: Sequence[str] | None, edges: Sequence[str] | None, encoding: str | None, db: str | None
+) -> tuple[list[TableSource] | None, list[TableSource] | None]:
+    """Open tables of nodes and edges, and check that the model can read them, which needs no torch."""
+    tables = _checked(model, nodes, edges, encoding, db)
+    return tables["nodes"], tables["edges"]
+
+
+def _checked(
     model: Path,
     nodes: Sequence[str] | None,
     edges: Sequence[str] | None,
@@ -207,20 +216,21 @@ def checked_tables(
     db: str | None,
     known_column: str | None = None,
     db_is_used: bool = False,
-) -> tuple[list[TableSource] | None, list[TableSource] | None]:
-    """Open tables and check that the model can read them, which needs no torch."""
+    **more: Sequence[str] | None,
+) -> dict[str, list[TableSource] | None]:
+    """Open tables by name, as `checked_tables` does."""
     from oddnode.tables import open_table, read_schema
     from oddnode.tables.reader import check_not_swapped
 
     schema = read_schema(model)
-    tables = _opened({"nodes": nodes, "edges": edges}, encoding or schema.encoding, db, db_is_used)
+    tables = _opened({"nodes": nodes, "edges": edges, **more}, encoding or schema.encoding, db, db_is_used)
     if tables["nodes"] is not None:
         also = [] if known_column is None else [known_column]
         table = open_table(tables["nodes"], "nodes")
         check_not_swapped(table, open_table(tables["edges"], "edges"), [schema.id_column, *schema.features.names])
         table.require(also, "known")
         schema.check_columns(table, also)
-    return tables["nodes"], tables["edges"]
+    return tables
 
 
 def _check_new(out: Path, overwrite: bool) -> None:
@@ -445,13 +455,13 @@ def score(
     else:
         _require(nodes=nodes, edges=edges)
         check_table_target(target, [Path(text) for text in [*(nodes or ()), *(edges or ())] if not is_query(text)])
-        tables = checked_tables(model, nodes, edges, encoding, db, db_is_used=target is not out)
+        tables = _checked(model, nodes, edges, encoding, db, db_is_used=target is not out)
         from oddnode.tables import TableModel
 
         loaded = TableModel.load(model, device)
         how: dict[str, Any] = {"explain": explain, "evidence": evidence, "raw_text": raw_text}
         how["ignore_unknown_edges"] = ignore_unknown_edges
-        report = loaded.score(tables[0], tables[1], target, **how, **rule)
+        report = loaded.score(tables["nodes"], tables["edges"], target, **how, **rule)
     findings = {} if as_json else {f"finding {each.number}": str(each) for each in report.findings[:_MOST_FINDINGS]}
     _print_report(report, findings | {"written": str(out)}, as_json, without=_IN_SUMMARY)
 
@@ -462,8 +472,9 @@ _IN_SUMMARY = ("rule", "num_days", "groups", "num_judged", "num_judged_flagged",
 
 def sample_to_check(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    scores: Annotated[Path, typer.Argument(help="Table that `oddnode score` wrote.")],
-    out: Annotated[Path, typer.Option(help=f"File to write, {_SUFFIXES}.")],
+    scores: Annotated[str, typer.Argument(help="Table that `oddnode score` wrote; with --db also table:NAME.")],
+    out: Annotated[Path, typer.Option(help=f"File to write, {_SUFFIXES}; with --db also table:NAME.")],
+    db: Db = None,
     n: Annotated[int, typer.Option("--n", min=2, help="Number of rows to draw.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
     as_json: Json = False,
@@ -476,13 +487,17 @@ def sample_to_check(
     from oddnode.tables import read_schema
     from oddnode.tables import sample_to_check as draw
 
-    report = draw(scores, out, read_schema(model).id_column, n, seed)
+    target = _target(out, db, overwrite=False)
+    tables = _opened({"scores": [scores]}, None, db, db_is_used=target is not out)
+    report = draw(tables["scores"], target, read_schema(model).id_column, n, seed)
     print_facts(report.as_dict() | {"written": str(out)}, as_json)
 
 
 def report(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    scores: Annotated[Path, typer.Argument(help="File that `oddnode score` wrote, best with --explain.")],
+    scores: Annotated[
+        str, typer.Argument(help="Table that `oddnode score` wrote, best with --explain; with --db also table:NAME.")
+    ],
     out: Annotated[Path, typer.Option(help="File to write, .html.")],
     nodes: NodeTables = None,
     edges: EdgeTables = None,
@@ -502,11 +517,11 @@ def report(
         raise ValueError("give --nodes and --edges: the tables that were scored")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {out}: expected a name that ends in .html")
-    tables = checked_tables(model, nodes, edges, encoding, db)
+    tables = _checked(model, nodes, edges, encoding, db, scores=[scores])
     from oddnode.tables import TableModel
     from oddnode.tables.webpage import make_page, write_page
 
-    page = make_page(TableModel.load(model, "cpu"), scores, *tables, ignore_unknown_edges)
+    page = make_page(TableModel.load(model, "cpu"), **tables, ignore_unknown_edges=ignore_unknown_edges)
     write_page(page, out)
     facts = {"num_rows": len(page.judged), "num_flagged": page.num_flagged, "num_findings": len(page.findings)}
     print_facts(facts | {"notes": page.notes, "written": str(out)}, as_json)
@@ -524,7 +539,7 @@ def calibrate(
         typer.Option(help="Column of true and false: true for nodes that are known, drawn at random."),
     ] = None,
     checked: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Rows that `oddnode sample-to-check` drew, with answers, in place of --known-column."),
     ] = None,
     false_alarm_rate: Annotated[
@@ -568,7 +583,7 @@ def calibrate(
         raise ValueError(
             "nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column (or --checked), or both"
         )
-    tables = checked_tables(model, nodes, edges, encoding, db, known_column)
+    tables = _checked(model, nodes, edges, encoding, db, known_column, checked=[checked] if checked else None)
     from oddnode.tables import TableModel, calibrate_folder
 
     loaded = TableModel.load(model, device)
@@ -580,7 +595,8 @@ def calibrate(
         report = calibrate_folder(loaded, GraphFolder(graph), false_alarm_rate)
     elif nodes:
         given_known = known_column, false_alarm_rate, ignore_unknown_edges, new_ids
-        report = loaded.calibrate(tables[0], tables[1], *given_known, checked=checked, batch=not no_batch)
+        more: dict[str, Any] = {"checked": tables["checked"], "batch": not no_batch}
+        report = loaded.calibrate(tables["nodes"], tables["edges"], *given_known, **more)
     else:
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
@@ -662,7 +678,10 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
         "model --nodes old.csv --nodes new.csv --edges all_edges.csv --out s.csv --only-new --budget 20",
         "model --graph graph --out scores.parquet",
     ],
-    report: ["model scores.csv --nodes nodes.csv --edges edges.csv --out page.html"],
+    report: [
+        "model scores.csv --nodes nodes.csv --edges edges.csv --out page.html",
+        "model table:scores --db sqlite:///shop.db --nodes table:products --edges table:links --out page.html",
+    ],
     sample_to_check: ["model scores.csv --n 100 --out check.csv"],
     calibrate: [
         "model --nodes old.csv --nodes may.csv --edges all_edges.csv --checked check.csv --out model-may",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oddnode.functional import CalibrationError, share_interval
-from oddnode.tables.formats import check_target, write_table
+from oddnode.tables.formats import as_target, check_target, write_table
 from oddnode.tables.labels import read_marks
 from oddnode.tables.reader import open_table
 from oddnode.tables.reports import CheckedEstimates, SampleReport
@@ -34,8 +34,8 @@ def sample_to_check(scores: Any, out: Any, id_column: str, n: int = 100, seed: i
     ----------
     scores : path or table in memory
         As `TableModel.score` wrote it.
-    out : path
-        The file to write. Besides columns of the scores it has ``weight``, the number of rows that each drawn row
+    out : path or DatabaseTable
+        The table to write. Besides columns of the scores it has ``weight``, the number of rows that each drawn row
         stands for, and ``num_alike``, the number of rows that it was drawn from.
     id_column : str
         The column with the ids.
@@ -44,9 +44,9 @@ def sample_to_check(scores: Any, out: Any, id_column: str, n: int = 100, seed: i
     seed : int
         Seed of the draw.
     """
-    table, target = open_table(scores, "scores"), Path(out)
+    table, target = open_table(scores, "scores"), as_target(out)
     check_target(target, [])
-    if target.exists():
+    if isinstance(target, Path) and target.exists():
         raise FileExistsError(f"{target} exists already, perhaps with answers; give another `out`")
     names = [id_column, "rank", *(name for name in _SHOWN if name in table.columns)]
     table.require([*names, "is_ood"], "score")

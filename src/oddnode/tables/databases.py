@@ -23,20 +23,21 @@ from oddnode.tables.values import TableError, pa, pyarrow
 
 _ADDRESSES = "postgresql://host/name, sqlite:///file.db or duckdb:///file.duckdb"
 _QUERY = re.compile(r"[\s(]*(select|with|values|from|table)\b.*\s", re.IGNORECASE | re.DOTALL)
+_NAMED = "table:"
 # What stands before the '@' of an address may be a password, even if it has a '/' that should have been escaped.
 _CREDENTIALS = re.compile(r"[^@]*://[^@]*:[^@]*@")
 _PREFIXES = re.compile(r"^(.*\b(ERROR|FATAL): +|[A-Z_]+: (\[libpq\] )?(Failed to connect: )?)")
 
 
 def is_query(text: str) -> bool:
-    """Whether a text is a query rather than the name of a file.
+    """Whether a text is a query, or ``table:`` with the name of a table, rather than the name of a file.
 
     Examples
     --------
-    >>> is_query("select * from accounts"), is_query("selected.csv")
-    (True, False)
+    >>> is_query("select * from accounts"), is_query("table:risk.scores"), is_query("selected.csv")
+    (True, True, False)
     """
-    return _QUERY.match(text + " ") is not None and len(text.split()) > 1
+    return text.startswith(_NAMED) or (_QUERY.match(text + " ") is not None and len(text.split()) > 1)
 
 
 class Database:
@@ -95,7 +96,7 @@ class Database:
         Parameters
         ----------
         sql : str
-            One statement that returns rows.
+            One statement that returns rows, or ``"table:NAME"`` for all rows of a table.
         what : str
             What they are, for messages: ``"nodes"``, ``"edges"``.
 
@@ -109,6 +110,8 @@ class Database:
         if self._reading is None:
             with self:
                 return self.query(sql, what)
+        if sql.startswith(_NAMED):
+            sql = f"SELECT * FROM {self.table(sql.removeprefix(_NAMED)).quoted}"  # nosec B608
         statement = sql.strip().rstrip(";") + "\n"  # drivers put it into another, which a comment must not swallow
         with _errors(f"the query for {what} failed"):
             return QueryTable(self._reading.stream(statement), f"the query for {what}")
@@ -147,6 +150,11 @@ class DatabaseTable(TableTarget):
 
     def __str__(self) -> str:
         return f"the table {'.'.join(self._name)}"
+
+    @property
+    def quoted(self) -> str:
+        """Its name in SQL."""
+        return _quoted(self._name)
 
     def check(self) -> None:
         """Create the table and take it back, which finds missing permissions and an existing table."""
