@@ -66,7 +66,7 @@ class Browser:
     def wait(self, condition: str) -> None:
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.driver, 20, poll_frequency=0.05).until(lambda _: self.js(f"return {condition}"))
+        WebDriverWait(self.driver, 60, poll_frequency=0.05).until(lambda _: self.js(f"return {condition}"))
 
     def settle(self) -> None:
         """Until the plots have followed."""

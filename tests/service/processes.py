@@ -78,7 +78,7 @@ class Served:
 
     def wait(self) -> Served:
         """Wait until it is ready."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180  # the first one imports everything, perhaps beside other tests
         while "\nready" not in self.text:
             assert self.process.is_alive(), self.text
             assert time.monotonic() < until, self.text
@@ -91,7 +91,7 @@ class Served:
     @property
     def text(self) -> str:
         """What it has written to standard error."""
-        return self.errors.read_text() if self.errors.exists() else ""
+        return self.errors.read_text(errors="replace") if self.errors.exists() else ""
 
     def ask(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """Ask: the status and the answer."""
@@ -99,7 +99,7 @@ class Served:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json", **named})
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -113,5 +113,5 @@ class Served:
     def stop(self) -> int | None:
         """End it as an administrator does; its exit status."""
         self.process.terminate()
-        self.process.join(30)
+        self.process.join(60)
         return self.process.exitcode

@@ -130,6 +130,7 @@ def test_a_change_that_is_undone_raises_no_alert(
     until = time.monotonic() + 60
     while client.get("/readyz").status_code != 200:
         assert time.monotonic() < until
+        time.sleep(0.01)
     assert client.get("/v1/alerts").json()["alerts"] == []
     assert client.post("/v1/changes", json={"add_nodes": [odd("b")]}).status_code == 200
     assert [each["number"] for each in client.get("/v1/alerts").json()["alerts"]] == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import itertools
 import json
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +64,7 @@ def test_the_client_asks_and_changes(copied: Any, address: str, row: Callable[..
 
 def test_events_are_told_once_they_are_on_disk(copied: Any, address: str, row: Callable[..., dict[str, Any]]) -> None:
     request = urllib.request.Request(f"{address}/v1/events", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(request, timeout=20) as stream:
+    with urllib.request.urlopen(request, timeout=60) as stream:
         service = copied.Client(address, TOKEN)
         made = service.change(add_nodes=[row(310, "a\nb")])
         service.close()
@@ -70,6 +72,29 @@ def test_events_are_told_once_they_are_on_disk(copied: Any, address: str, row: C
     assert lines[0] == "event: arrival"
     told = json.loads(lines[1].removeprefix("data: "))
     assert (told["version"], told["answer"]) == (1, made["answers"][0])
+
+
+def test_who_has_the_headers_of_the_events_misses_none(state: State) -> None:
+    async def listen() -> int:
+        subscribed = asyncio.get_running_loop().create_future()
+        asked: dict[str, Any] = {"type": "http", "method": "GET", "path": "/v1/events", "query_string": b""}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                subscribed.set_result(state.num_subscribers)
+                await asyncio.Event().wait()  # a client that reads nothing further, until it hangs up
+
+        answering = asyncio.ensure_future(
+            create_app(state)(asked | {"headers": [(b"host", b"localhost")]}, asyncio.Event().wait, send)  # type: ignore[arg-type]
+        )
+        count = await asyncio.wait_for(subscribed, 60)
+        answering.cancel()
+        with suppress(asyncio.CancelledError):
+            await answering
+        return count
+
+    assert asyncio.run(listen()) == 1
+    assert state.num_subscribers == 0
 
 
 def test_errors_are_problems(copied: Any, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,10 @@ def served(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Any:
     state.wait()
     app = create_app(state, limits=Limits(nodes=50, edges=50, ids=50))
     yield app
+    until = time.monotonic() + 60
+    while state._compacting.locked():  # a new base may have been asked for
+        assert time.monotonic() < until
+        time.sleep(0.01)
     state.close()
 
 

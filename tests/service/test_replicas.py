@@ -31,7 +31,7 @@ def kept(state: State, *ids: str) -> Any:
     return json.loads(state.read(state.kept, list(ids)).result())
 
 
-def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+def until(is_so: Callable[[], bool], seconds: float = 60) -> None:
     last = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < last
@@ -212,7 +212,7 @@ def blocked(state: State) -> tuple[threading.Event, Future[bool]]:
 
     def wait() -> bool:
         runs.set()
-        return gate.wait()
+        return gate.wait(60)
 
     future = state.read(wait)
     assert runs.wait(60)

@@ -320,14 +320,18 @@ async def events(request: Request) -> Response:
         loop.call_soon_threadsafe(put, event)
 
     async def stream() -> AsyncIterator[ServerSentEvent]:
-        stop = state.subscribe(tell)
-        try:
-            while (event := await waiting.get()) is not None:
-                yield ServerSentEvent(event.data.decode(), event=event.name)
-        finally:
-            stop()
+        while (event := await waiting.get()) is not None:
+            yield ServerSentEvent(event.data.decode(), event=event.name)
 
-    return EventSourceResponse(stream())
+    class Events(EventSourceResponse):
+        async def __call__(self, *asgi: Any) -> None:
+            stop = state.subscribe(tell)  # before the headers: who has those misses nothing
+            try:
+                await super().__call__(*asgi)
+            finally:
+                stop()
+
+    return Events(stream())
 
 
 # --- changes ---
