@@ -303,6 +303,15 @@ def _single_kinds(rows: Rows) -> str:
     return f"{_table(['cell', 'default', 'best kind', 'AUROC'], body)}\n\n{said}"
 
 
+def _without_labels(rows: Rows) -> str:
+    body = []
+    for row in rows:
+        shares = [f"{row[name]:.1f}" if name in row else "-" for name in ("caught", "false_alarms")]
+        both = (f"{row[name]:.1f} ± {row[f'{name}_std']:.1f}" for name in ("auroc", "fpr95"))
+        body.append([row["data"], row["method"], " / ".join(both), *shares])
+    return _table(["nodes", "method", "AUROC / FPR95", "caught", "false alarms"], body)
+
+
 def _carry_over(rows: Rows) -> str:
     from carry_over import lines  # imports torch
 
@@ -441,6 +450,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "batch-sizes": partial(_made, "batch_sizes-cpu", _batch_sizes),
     "years-references": partial(_made, "years_references-cpu", _years_references),
     "single-kinds": partial(_made, "single_kinds-cpu", _single_kinds),
+    "without-labels": partial(_made, "without_labels-cpu", _without_labels),
     "carry-over": partial(_made, "carry_over-cpu", _carry_over),
     **{name: partial(_performance, name) for name in SECTIONS},
     "same_speed": _same_speed,
