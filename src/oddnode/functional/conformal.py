@@ -346,7 +346,11 @@ def surprise(
     count = reference.shape[1]
     if count < 2:
         raise ValueError(f"there are {count} reference values, expected at least two")
-    up_to, below = (torch.searchsorted(reference, scores, right=right) for right in (True, False))
+    # Of the two searches only one is made for all scores: they differ where a score equals a reference value.
+    up_to = torch.searchsorted(reference, scores, right=True)
+    nearest = (up_to - 1).clamp_min(0)
+    first = torch.searchsorted(reference, reference).gather(1, nearest)
+    below = torch.where(reference.gather(1, nearest) == scores, first, up_to)
     low = _ranked(below + up_to, count, leave_one_out)
     _add_tail(low, scores, reference, leave_one_out & (up_to == 1))
     sides = [two_sided] * len(low) if isinstance(two_sided, bool) else list(two_sided)
