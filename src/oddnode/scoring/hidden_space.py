@@ -71,9 +71,10 @@ class Mahalanobis(Scorer):
         of_means = (means @ precision * means).sum(dim=1)
         for hidden in outputs.hidden.split(_CHUNK):
             # (h - m)^T P (h - m) = h^T P h - 2 m^T P h + m^T P m: one product with P for all classes.
-            weighted = hidden.double() @ precision
-            own = (weighted * hidden.double()).sum(dim=1, keepdim=True)
-            chunks.append(-(own - 2 * weighted @ means.t() + of_means).amin(dim=1))
+            rows = hidden.double()
+            weighted = rows @ precision
+            nearest = torch.addmm(of_means, weighted, means.t(), alpha=-2).amin(dim=1)
+            chunks.append(-((weighted * rows).sum(dim=1) + nearest))
         return torch.cat(chunks).to(outputs.hidden.dtype)
 
     def reason(self, found: Finding) -> str:
@@ -123,8 +124,9 @@ class KNN(Scorer):
         for hidden in outputs.hidden.split(_CHUNK):
             # In double precision, because single precision loses small distances, which matter most.
             unit = F.normalize(hidden, dim=1).double()
-            squares = unit.square().sum(dim=1, keepdim=True) + of_bank - 2 * unit @ bank.t()
-            squares = squares.amin(dim=1) if self.k == 1 else squares.kthvalue(self.k, dim=1).values
+            rest = torch.addmm(of_bank, unit, bank.t(), alpha=-2)  # squared distances but for the length of the unit row
+            rest = rest.amin(dim=1) if self.k == 1 else rest.kthvalue(self.k, dim=1).values
+            squares = unit.square().sum(dim=1) + rest
             chunks.append(-squares.where(squares > _ROUNDING, 0.0).sqrt())
         return torch.cat(chunks).to(outputs.hidden.dtype)
 
