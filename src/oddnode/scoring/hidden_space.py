@@ -124,7 +124,7 @@ class KNN(Scorer):
         for hidden in outputs.hidden.split(_CHUNK):
             # In double precision, because single precision loses small distances, which matter most.
             unit = F.normalize(hidden, dim=1).double()
-            rest = torch.addmm(of_bank, unit, bank.t(), alpha=-2)  # squared distances but for the length of the unit row
+            rest = torch.addmm(of_bank, unit, bank.t(), alpha=-2)  # squared distances but for the unit row
             rest = rest.amin(dim=1) if self.k == 1 else rest.kthvalue(self.k, dim=1).values
             squares = unit.square().sum(dim=1) + rest
             chunks.append(-squares.where(squares > _ROUNDING, 0.0).sqrt())
