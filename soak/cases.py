@@ -6,6 +6,7 @@ and what was found. A folder of the same name holds the trial's files as they we
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import asdict, dataclass
@@ -41,7 +42,8 @@ class Case:
         path = folder / f"{self.family}-{self.seed}-{self.number}.json"
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         if work is not None and any(work.iterdir()):
-            shutil.copytree(work, path.with_suffix(""), symlinks=True, dirs_exist_ok=True)
+            with contextlib.suppress(shutil.Error):  # a service that still runs removes files meanwhile
+                shutil.copytree(work, path.with_suffix(""), symlinks=True, dirs_exist_ok=True)
         return path
 
     @classmethod
