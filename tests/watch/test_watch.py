@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.stats import beta
 
 from oddnode.detector import Calibration
-from oddnode.tables import TableError, TableModel
+from oddnode.tables import TableError, TableModel, TrainUntil
+from oddnode.tables.reader import Batch
 from oddnode.watch import TableRows, Watch, WatchError, Windows
 from tests.watch.conftest import DAY, Scores
 
@@ -204,3 +208,46 @@ def test_weeks_begin_on_mondays_and_numbers_at_0() -> None:
     [number] = weeks.number_of(np.array([thursday])).tolist()
     assert (weeks.name(number), weeks.name(number + 1)) == ("2024-05-06", "2024-05-13")
     assert fives.number_of(np.array([1994, 1995.0, 1999.5])).tolist() == [398, 399, 399]
+
+
+@pytest.mark.parametrize("text", ["0.1", "0.7", "3", "1.1h", "0.01m", "3.3m", "0.7d", "1w"])
+@pytest.mark.parametrize("first", [-40, 0, 12_345, 90_000])
+def test_times_at_the_border_of_a_window_are_in_the_one_that_begins(text: str, first: int) -> None:
+    """Eight times a window, the first at its border, as exact fractions."""
+    windows, unit = Windows.of(text), {"m": 60, "h": 3600, "d": 86400, "w": 604800}.get(text[-1], 1)
+    origin = 4 * 86400 if text[-1].isalpha() else 0
+    exact = [origin + Fraction(first * 8 + eighth, 8) * Fraction(text.rstrip("mhdw")) * unit for eighth in range(400)]
+    times = np.array([float(each) for each in exact])
+    found = windows.number_of(times).tolist()
+    assert found == [first + eighth // 8 for eighth in range(400)]
+    assert windows.number_of(np.nextafter(times[::8], -np.inf)).tolist() == [each - 1 for each in found[::8]]
+    # What `Source.read` is asked for, by the same border.
+    assert all(windows.start(n) <= time < windows.start(n + 1) for n, time in zip(found, times.tolist(), strict=True))
+    assert len({windows.name(each) for each in found}) == 50
+
+
+NANOSECONDS = 10**9 * np.array([0, 1, 86_400, 1_715_212_800, 9_000_000_000])
+
+
+@pytest.mark.parametrize("unit", ["ns", "number", "text"])
+def test_a_nanosecond_before_a_window_is_not_in_it(unit: str) -> None:
+    exact = [int(sign * each + step) for each in NANOSECONDS for sign in (-1, 1) for step in (-1, 0, 1)]
+    array: Any = pa.array([str(each) for each in exact] if unit == "text" else exact)
+    array = array.cast(pa.timestamp("ns")) if unit == "ns" else array
+    read = TrainUntil("when", "1970-01-01" if unit == "ns" else "0")
+    times = read.times_or_nan(array, Batch([array], "nodes", len(array), "row"))
+    length, origin = (86_400 * 10**9, 4) if unit == "ns" else (10**9, 0)
+    windows = Windows.of("1d" if unit == "ns" else str(length))
+    assert windows.number_of(times).tolist() == [each // length - origin for each in exact]
+
+
+def test_the_last_microsecond_of_the_calendar_is_in_its_last_day() -> None:
+    array = pa.array([datetime.max])
+    [time] = TrainUntil("when", "2000-01-01").times_or_nan(array, Batch([array], "nodes", 1, "row"))
+    assert Windows.of("1d").number_of(np.array([time])).tolist() == [(datetime.max - datetime(1970, 1, 5)).days]
+
+
+@pytest.mark.parametrize("time", [np.inf, -np.inf, 1e300])
+def test_a_time_that_no_window_can_count_to_is_named(time: float) -> None:
+    with pytest.raises(ValueError, match=f"the time {re.escape(str(time))} is too many windows"):
+        Windows.of("1").number_of(np.array([3.0, time]))

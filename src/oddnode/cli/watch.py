@@ -137,7 +137,7 @@ def _until(text: str | None, is_date: bool) -> float | None:
     given = TrainUntil("until", text)
     if given.is_number == is_date:
         raise ValueError(f"--until {text}: expected {'a date or time' if is_date else 'a number'}, as the window says")
-    return (given.last + 1) * 1e-6 if is_date else float(given.last)
+    return (given.last + 1) / 10**6 if is_date else float(given.last)
 
 
 def _outputs(

@@ -99,11 +99,17 @@ class TrainUntil:
         return is_later, days
 
     def times_or_nan(self, array: Any, batch: Batch) -> np.ndarray:
-        """The times of a batch: numbers, or seconds since 1970; NaN where there is none."""
+        """The times of a batch: numbers, or seconds since 1970; NaN where there is none.
+
+        None is rounded up to a second that it comes before, nor beyond 2**53 to the next number.
+        """
         array = missing_to_null(array)
         valid, found = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)), np.full(len(array), np.nan)
         times = self._read(array.drop_null(), batch, valid)
-        found[valid] = times.astype(np.float64) if self.is_number else times * 1e-6
+        if self.is_number:
+            found[valid] = _rounded_down(times)
+        else:
+            found[valid] = np.minimum(times / 1e6, np.nextafter(times // 10**6 + 1.0, -np.inf))
         return found
 
     def notes_on_zones(self, table: TableSource) -> list[str]:
@@ -141,6 +147,8 @@ class TrainUntil:
 
     def _moments(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
         types, kind = pa.types, array.type
+        if types.is_timestamp(kind) and kind.unit == "ns":  # a cast would round times before 1970 up
+            return array.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
         if types.is_date(kind) or types.is_timestamp(kind):
             zone = kind.tz if types.is_timestamp(kind) else None
             return array.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -169,6 +177,16 @@ class TrainUntil:
 def _number(text: str) -> int | float:
     # float64 cannot hold nanoseconds since 1970 exactly.
     return int(text) if text.lstrip("-").isdecimal() else float(text)
+
+
+def _rounded_down(numbers: np.ndarray) -> np.ndarray:
+    """The numbers as float64, where it cannot hold them the next lower one."""
+    found = numbers.astype(np.float64)
+    large = np.flatnonzero(np.abs(found) > 2**53)
+    pairs = zip(found[large].tolist(), numbers[large].tolist(), strict=True)  # of Python, which compares exactly
+    large = large[np.array([rounded > exact for rounded, exact in pairs], dtype=bool)]
+    found[large] = np.nextafter(found[large], -np.inf)
+    return found
 
 
 def _iso(text: str) -> str:
