@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,6 +228,13 @@ def test_times_at_the_border_of_a_window_are_in_the_one_that_begins(text: str, f
 
 
 NANOSECONDS = 10**9 * np.array([0, 1, 86_400, 1_715_212_800, 9_000_000_000])
+
+
+def test_decimal_numbers_are_in_the_window_that_they_begin() -> None:
+    exact = [Decimal(tenth).scaleb(-1) for tenth in range(20_000)]
+    array = pa.array(exact, pa.decimal128(9, 1))
+    times = TrainUntil("when", "0").times_or_nan(array, Batch([array], "nodes", len(array), "row"))
+    assert Windows.of("0.1").number_of(times).tolist() == list(range(20_000))
 
 
 @pytest.mark.parametrize("unit", ["ns", "number", "text"])

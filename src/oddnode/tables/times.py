@@ -133,15 +133,13 @@ class TrainUntil:
 
     def _numbers(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
         types, kind = pa.types, array.type
-        if types.is_string(kind):
-            strings = array.to_pylist()
+        if types.is_string(kind) or types.is_decimal(kind):  # a cast of decimals does not find the nearest float
+            strings = [str(each) for each in array.to_pylist()]
             wrong = next((i for i, text in enumerate(strings) if _NUMBER.fullmatch(text) is None), None)
             if wrong is not None:
                 raise self._wrong(batch, strings[wrong], valid[wrong])
             return np.array([_number(text) for text in strings], dtype=object)
-        if types.is_decimal(kind):
-            array = array.cast(pa.float64())
-        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
             raise self._wrong_type(batch, array)
         return array.to_numpy(zero_copy_only=False)
 
