@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from oddnode.tables import TableError, TableModel, TableOptions, TrainingTables, fit_tables, score_folder
+from oddnode.tables.known_values import Cells
+from oddnode.tables.webpage.model import changes_of, column_changes
 
 FIT: dict[str, Any] = {"id_column": "id", "label_column": "segment", "type_column": "type"}
 QUICK: dict[str, Any] = {**FIT, "epochs": 5, "device": "cpu"}
@@ -143,3 +146,65 @@ def test_a_folder_has_the_features_and_the_types_of_the_tables(tmp_path: Path) -
     scores = parquet.read_table(out)
     assert scores["p_value"].is_null().to_pylist() == [False] * 120 + [True] * 120
     assert not any(scores["is_ood"].to_pylist()[120:])
+
+
+def test_what_changed_is_told_of_the_rows_that_have_the_column(model: TableModel) -> None:
+    tables, edges = bank()
+    labelled = [i for i in range(120) if i % 4 != 3]
+    usual = tables["account"].take(labelled)
+    balance = [value if k % 2 else None for k, value in enumerate(usual["balance"].to_pylist())]
+    poorer = usual.set_column(3, "balance", pa.array(balance, pa.float64()))
+    for accounts, expected in ((usual, []), (poorer, [("balance", "is missing")])):
+        graph = model.read([accounts, tables["card"]], edges.slice(0, 0))
+        assert model.known is not None
+        cells = Cells(model.schema.features, graph.source.x.numpy(), graph.counts)
+        of_type = model.schema.features.of_labelled_type(cells.x, len(graph.ids))
+        found = changes_of(model.known, cells, of_type, np.ones(len(of_type), dtype=bool), np.ones(len(of_type)))
+        assert [(change.column, change.what) for change in found] == expected
+        for change in found:
+            shares = [np.mean([value is None for value in rows["balance"].to_pylist()]) for rows in (usual, accounts)]
+            assert [change.known, change.new] == pytest.approx(shares)
+
+
+def test_a_range_of_few_values_is_no_change() -> None:
+    nodes = {
+        "id": [f"n{i}" for i in range(200)],
+        "segment": [["a", "b"][i % 2] for i in range(200)],
+        "discount": [float([0, 5, 10, 12.5, 20][i % 5]) for i in range(200)],
+    }
+    edges = {"source": nodes["id"][:-2], "target": nodes["id"][2:]}
+    options = {"id_column": "id", "label_column": "segment", "method": "msp", "epochs": 2}
+    made, _ = TableModel.fit(nodes, edges, **options)
+    graph = made.read(nodes, edges)
+    cells = Cells(made.schema.features, graph.source.x.numpy(), graph.counts)
+    assert made.known is not None
+    assert column_changes(made.known, cells, np.arange(200)) == []
+    far = replace(cells, x=cells.x + 3)
+    [change] = column_changes(made.known, far, np.arange(200))
+    assert (change.what, change.known, change.new) == ("is outside 0 to 20", 0.0, 1.0)
+
+
+def test_changed_columns_of_new_rows_are_noticed_by_type() -> None:
+    rng = np.random.default_rng(0)
+    kind = ["book" if i % 2 else "lamp" for i in range(300)]
+    nodes = {
+        "id": [f"n{i}" for i in range(300)],
+        "type": kind,
+        "segment": [["a", "b"][i // 2 % 2] for i in range(300)],
+        "pages": [float(rng.normal(300, 20)) if each == "book" else None for each in kind],
+        "colour": [None if each == "book" else ["red", "blue"][i // 2 % 2] for i, each in enumerate(kind)],
+    }
+    edges = {"source": nodes["id"][:-2], "target": nodes["id"][2:]}
+    model, _ = TableModel.fit(nodes, edges, **QUICK, method="msp")
+    new = nodes | {"id": [f"m{i}" for i in range(300)]}
+    both = {"source": edges["source"] + new["id"][:-2], "target": edges["target"] + new["id"][2:]}
+
+    def notes(**changed: list[Any]) -> str:
+        graph = model.read([nodes, new | changed], both)
+        return " ".join(model.scores_and_notes(graph)[1])
+
+    assert "new rows" not in notes()
+    mean = np.mean([pages for pages in nodes["pages"] if pages is not None])
+    far = notes(pages=[p and 20 * p for p in nodes["pages"]])
+    assert f"pages (mean about {20 * mean:.3g}, {mean:.3g} at fit)" in far
+    assert "colour (100 %, 0 % at fit)" in notes(colour=[c and "Red" for c in nodes["colour"]])

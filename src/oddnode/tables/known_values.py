@@ -42,15 +42,20 @@ class Cells:
         """Each column with its features and its counts."""
         return [(*placed, count) for placed, count in zip(self.recipe.placed, self.counts, strict=True)]
 
+    def have(self, column: Number | Category, rows: np.ndarray) -> np.ndarray:
+        """Which of some rows are of a type that has a column ``[n]``."""
+        types = self.recipe.types
+        if types is None or column.name not in types.owners:
+            return np.ones(len(rows), dtype=bool)
+        return ~types.absent(self.recipe, column.name, self.x[rows])
+
     def numbers(self, column: Number, features: slice, counts: ColumnCounts, rows: np.ndarray) -> np.ndarray:
         """The values of a numeric column ``[n]``; NaN where they are missing."""
         scaled = self.x[rows, features.start].astype(np.float64)
         values = scaled * column.scale + (0.0 if column.is_count else column.mean)
         if column.has_missing:
             values[self.x[rows, features.start + 1] > 0] = np.nan
-        types = self.recipe.types
-        if types is not None and column.name in types.owners:
-            values[types.absent(self.recipe, column.name, self.x[rows])] = np.nan
+        values[~self.have(column, rows)] = np.nan
         if counts.hidden_rows:
             hidden = (counts.hidden_rows.get(row) for row in rows.tolist())
             values = np.fromiter((v if h is None else h for v, h in zip(values.tolist(), hidden, strict=True)), float)

@@ -283,7 +283,8 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
         if isinstance(kind, Category):
             read_as, detail = "category", f"{len(column.strings)} different"
         elif isinstance(kind, Number):
-            read_as, detail = "count" if kind.is_count else "number", f"{column.low:g} to {column.high:g}{kind.unit}"
+            read_as = "count" if kind.is_count else "number"
+            detail = f"{column.low:g} to {column.high:g} {kind.unit}".rstrip()
             ends = column.low, column.high
         summaries.append(ColumnSummary(column.name, read_as, detail, column.rows - missing, missing, *ends))
     return summaries

@@ -30,9 +30,12 @@ class NodeTypes(Struct, frozen=True, forbid_unknown_fields=True):
 
     def are_of(self, recipe: FeatureRecipe, types: Sequence[str], x: np.ndarray) -> np.ndarray:
         """Find the rows of some types ``[n]``, by their features ``[n, width]``."""
+        return np.asarray(x[:, self.features_of(recipe, types)].any(axis=1))
+
+    def features_of(self, recipe: FeatureRecipe, types: Sequence[str]) -> list[int]:
+        """The features that stand for some types."""
         column, own = recipe.placed[recipe.names.index(self.column)]
-        known = column.categories  # type: ignore[union-attr]
-        return np.asarray(x[:, [own.start + known.index(kind) for kind in types]].any(axis=1))
+        return [own.start + column.categories.index(kind) for kind in types]  # type: ignore[union-attr]
 
     def clear(
         self, recipe: FeatureRecipe, x: np.ndarray, arrays: Sequence[Any], batch: Batch, counts: Sequence[ColumnCounts]
@@ -67,7 +70,7 @@ class NodeTypes(Struct, frozen=True, forbid_unknown_fields=True):
         if other:
             notes.append(
                 f"{other} of {len(x)} rows are of types without labels: they are scored, but have no p-value and are "
-                f"not flagged, because the threshold is calibrated on the type {listed(self.labelled)} only"
+                f"not flagged, because the threshold is calibrated on rows of {listed(self.labelled)} only"
             )
         return notes if misplaced else notes[1:]
 

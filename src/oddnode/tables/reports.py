@@ -111,7 +111,7 @@ class RowsDifference(Struct, frozen=True):
 
     def __str__(self) -> str:
         form = percent if self.label is not None else "{:.3g}".format
-        return f"{self.name} ({form(self.new)} on average, {form(self.known)} at fit)"
+        return f"{self.name} ({form(self.new)} on average, {form(self.known)} for rows of the fit)"
 
 
 class RowGroup(Struct, frozen=True):
@@ -146,7 +146,7 @@ class ScoreReport(Report, frozen=True, kw_only=True):
         if rule.fdr is not None:
             end = f"at most {percent(rule.fdr)} of them ({chance}) should be false alarms"
             if not flagged:
-                end = f"none are odd enough for {percent(rule.fdr)} false alarms (see expected_precision)"
+                end = f"none are odd enough for a bound of {percent(rule.fdr)} (expected_precision only estimates)"
         elif rule.budget is not None:
             end = f"{chance} of them ({percent(self.num_by_chance / max(flagged, 1))}) are expected to be false alarms"
         else:

@@ -406,34 +406,35 @@ def check_random(scores: np.ndarray, marked: np.ndarray, comparable: np.ndarray,
 
 def notes_on_new_rows(new: Drift, schema: TableSchema, cells: Cells, rows: np.ndarray) -> list[str]:
     """Say which new rows ``[n]`` have lost their edges, and which columns have changed."""
-    notes, missing, moved, x = list[str](), list[str](), list[str](), cells.x[rows]
+    notes, missing, moved = list[str](), list[str](), list[str]()
     if new.has_lost_edges:
         notes.append(
-            f"{new.num_isolated} of the {len(x)} new rows have no edge ({percent(new.isolated_share_at_fit or 0)} of "
-            "the rows at fit); is a table of edges missing? All of them are needed (`edges`), also those to old rows"
+            f"{new.num_isolated} of the {len(rows)} new rows have no edge ({percent(new.isolated_share_at_fit or 0)} "
+            "of the rows at fit); is a table of edges missing? All of them are needed (`edges`), also those to old rows"
         )
-    # Columns of other types of nodes are absent, not missing.
-    columns = [] if schema.features.types is not None else cells.columns
-    all_gone = schema.features.gone(x).T
-    for (column, own, counts), gone, share in zip(columns, all_gone, schema.missing_shares, strict=False):
+    all_gone = schema.features.gone(cells.x[rows]).T
+    for (column, own, counts), is_gone, share in zip(cells.columns, all_gone, schema.missing_shares, strict=False):
+        have = cells.have(column, rows)  # a column of other types of nodes is absent, not missing
+        having, gone = rows[have], is_gone[have]
         if isinstance(column, Number) and not column.has_missing:  # no feature marks what is missing for the first time
-            gone = np.isin(rows, [row for row, value in counts.hidden_rows.items() if not np.isfinite(value)])
-        now = float(gone.mean())
-        if now > share + _MORE_MISSING and share_interval(int(gone.sum()), len(x), 1 - CHANCE)[0] > share:
-            missing.append(f"{column.name} ({percent(now)}, {percent(share)} at fit)")
+            gone = np.isin(having, [row for row, value in counts.hidden_rows.items() if not np.isfinite(value)])
+        now, of = int(gone.sum()), len(having)
+        if now > (share + _MORE_MISSING) * of and share_interval(now, of, 1 - CHANCE)[0] > share:
+            missing.append(f"{column.name} ({percent(now / of)}, {percent(share)} at fit)")
         if isinstance(column, Number) and not gone.all():
-            distance = float(x[~gone, own.start].mean()) - (column.mean / column.scale if column.is_count else 0.0)
-            if abs(distance) > max(_FAR, _FAR_ERRORS / np.sqrt(len(x))):
-                mean = column.mean + distance * column.scale
+            mean_of = float(cells.x[having[~gone], own.start].mean())
+            distance = mean_of - (column.mean / column.scale if column.is_count else 0.0)
+            if abs(distance) > max(_FAR, _FAR_ERRORS / np.sqrt(of)):
+                mean = np.nanmean(cells.numbers(column, own, counts, having))  # features are clipped
                 moved.append(f"{column.name} (mean about {mean:.3g}, {column.mean:.3g} at fit)")
     if missing:
         notes.append(
-            f"columns of the {len(x)} new rows without a value that the model knows: {listed(missing, 5)}; are they "
+            f"columns of the {len(rows)} new rows without a value that the model knows: {listed(missing, 5)}; are they "
             "filled in later, or spelt differently?"
         )
     if moved:
         notes.append(
-            f"columns of the {len(x)} new rows that lie more than a standard deviation away: {listed(moved, 5)}; has a "
-            "unit changed?"
+            f"columns of the {len(rows)} new rows that lie more than a standard deviation away: {listed(moved, 5)}; "
+            "has a unit changed?"
         )
     return notes

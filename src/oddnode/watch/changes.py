@@ -8,13 +8,11 @@ import numpy as np
 
 from oddnode.detector import Calibration, ScoreShift
 from oddnode.detector.drift import CHANCE
-from oddnode.functional import share_interval
+from oddnode.tables.webpage.model import is_a_change
 from oddnode.watch.answers import Change
 from oddnode.watch.rows import Rows
 
-# A difference is told if chance would hardly ever make it, and if it is this large: a share, or a distance of two
-# distributions (Kolmogorov and Smirnov).
-_LARGE = 0.05
+# Two distributions differ if chance would hardly ever make it, and if they are this far apart (Kolmogorov and Smirnov).
 _FAR = 0.1
 # Evidence is told by the share of rows whose p-value is as low.
 _LOW = 0.05
@@ -23,14 +21,9 @@ _MOST = 12
 
 def what_moved(rows: Rows, known: Rows | None, calibration: Calibration, labels: list[str]) -> list[Change]:
     """Compare the rows of a window with known rows, and keep what differs, the largest difference first."""
-    found = [(abs(c.now - c.before), c) for c in rows.changes if _is_no_chance(c, len(rows.ids))]
+    found = [(abs(c.now - c.before), c) for c in rows.changes]
     found += [*_of_labels(rows, known, calibration, labels), *_of_links(rows, known), *_of_evidence(rows, known)]
     return [change for _, change in sorted(found, key=lambda each: -each[0])][:_MOST]
-
-
-def _is_no_chance(change: Change, total: int) -> bool:
-    low, high = share_interval(round(change.now * total), total, 1 - CHANCE)
-    return abs(change.now - change.before) >= _LARGE and not low <= change.before <= high
 
 
 def _of_labels(
@@ -41,9 +34,8 @@ def _of_labels(
         before = [labels[int(each)] for each in calibration.classes]
     for label in labels if before and len(labels) > 1 else ():
         shares = before.count(label) / len(before), rows.predicted.count(label) / len(rows.ids)
-        change = Change("label", f"predicted as {label}", *shares, is_share=True)
-        if _is_no_chance(change, len(rows.ids)):
-            yield abs(change.now - change.before), change
+        if is_a_change(*shares, len(rows.ids)):
+            yield abs(shares[1] - shares[0]), Change("label", f"predicted as {label}", *shares, is_share=True)
 
 
 def _of_links(rows: Rows, known: Rows | None) -> Iterator[tuple[float, Change]]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from oddnode.detector import Calibration
+from oddnode.detector.drift import CHANCE
+from oddnode.functional import share_interval
 from oddnode.graph.alterations import forecast_in_words
 from oddnode.tables.columns import Category
 from oddnode.tables.decisions import expected_false_alarms
@@ -17,12 +19,12 @@ from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.labels import read_marks
 from oddnode.tables.model import TableModel
 from oddnode.tables.reader import TableSource, open_table
-from oddnode.tables.reasons import reasons_of
+from oddnode.tables.reasons import reasons_of, shown
 from oddnode.tables.scores import notes_on_rows
 from oddnode.tables.used_rows import USES, uses_of
 from oddnode.tables.values import TableError, arrow_errors, as_text, concatenated, listed, pa, pc, quoted
 
-# A column has changed if the share of new rows with a rare value is this many points above that of known rows.
+# A column has changed if the shares of new and of known rows with some value are this many points apart.
 _CHANGED = 0.05
 
 
@@ -168,7 +170,8 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
         numbers = columns["score"].cast(pa.float64()).to_numpy(zero_copy_only=False)
         values[place] = numbers.astype(calibration.scores.numpy().dtype)  # a file has the shortest digits of these
         _check_model(columns, values[place], calibration, table)
-    values[~model.schema.features.of_labelled_type(graph.source.x.numpy(), count)] = np.nan
+    of_type = model.schema.features.of_labelled_type(graph.source.x.numpy(), count)
+    values[~of_type] = np.nan
     is_flagged[place] = read_marks(columns["is_ood"], table.name, "is_ood")
     names = pa.array([str(each) for each in classes])
     label[place] = pc.index_in(as_text(columns["predicted"], table.name, "predicted"), names).fill_null(-1).to_numpy()
@@ -190,7 +193,7 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
         calibration=calibration,
         threshold=_threshold(values[judged], is_flagged[judged], calibration.threshold),
         findings=group_flagged(model.known, cells, rows, edge_index, label, classes),
-        changes=[] if model.known is None else changes_of(model.known, cells, is_new, num_links),
+        changes=[] if model.known is None else changes_of(model.known, cells, of_type, is_new, num_links),
         notes=_notes(model, graph, values, is_new, seen, cells, num_links),
         facts=_facts(model, graph, table, calibration.scores),
         forecast=forecast_in_words(model.detector.forecast_),
@@ -258,46 +261,62 @@ def _reasons(
     return {reason.row: str(reason) for reason in made if str(reason)}
 
 
-def changes_of(known: KnownValues, cells: Cells, is_new: np.ndarray, num_links: np.ndarray) -> list[ColumnChange]:
-    """Compare the columns of new rows with those of known rows, and their links with those of old rows."""
-    found = column_changes(known, cells, np.flatnonzero(is_new))
-    usual = np.median(num_links[~is_new]) if not is_new.all() else 0
-    if usual and is_new.any():
-        old, new = (float((num_links[part] < usual).mean()) for part in (~is_new, is_new))
-        found += [ColumnChange("links", f"fewer than {usual:g}", old, new)] if abs(new - old) >= _CHANGED else []
+def changes_of(
+    known: KnownValues, cells: Cells, of_type: np.ndarray, is_new: np.ndarray, num_links: np.ndarray
+) -> list[ColumnChange]:
+    """Compare new rows of the types with labels with known rows by columns, and with all old rows by links."""
+    new, old = is_new & of_type, ~is_new & of_type
+    if not new.any():
+        return []
+    found, usual = column_changes(known, cells, np.flatnonzero(new)), np.median(num_links[old]) if old.any() else 0
+    before, now = (float((num_links[part] < usual).mean()) if usual else 0.0 for part in (old, new))
+    if is_a_change(before, now, int(new.sum())):
+        found.append(ColumnChange("links", f"fewer than {usual:g}", before, now))
     return sorted(found, key=lambda each: -abs(each.new - each.known))
 
 
 def column_changes(known: KnownValues, cells: Cells, new: np.ndarray) -> list[ColumnChange]:
-    """Compare new rows with known rows in every column, and keep the columns that differ much."""
-    found: list[ColumnChange] = []
-    if not len(new):
-        return found
-    total = float(known.num_rows[-1])
+    """Compare new rows with known rows in every column, and keep the columns that differ much.
+
+    Only rows of types that have the column are compared, and only rows with a number for its range.
+    """
+    found: list[tuple[ColumnChange, int]] = []
+    types = cells.recipe.types
     for column, features, counts in cells.columns:
-        statistics = known.features[-1, features]
+        rows, statistics, total = new[cells.have(column, new)], known.features[-1, features], float(known.num_rows[-1])
+        if types is not None and column.name in types.owners:
+            total = float(known.features[-1, types.features_of(cells.recipe, types.owners[column.name]), 5].sum())
+        if not len(rows) or not total:
+            continue
+
+        def note(what: str, before: float, now: float, num_rows: int = len(rows), name: str = column.name) -> None:
+            found.append((ColumnChange(name, what, before, now), num_rows))
+
         if isinstance(column, Category):
-            shares = cells.x[new, features].mean(axis=0)
-            unseen = sum(row in counts.unseen_rows for row in new.tolist()) / len(new)
-            found.append(ColumnChange(column.name, "not seen in training", 0.0, unseen))
+            shares = cells.x[rows, features].mean(axis=0)
+            note("not seen in training", 0.0, sum(row in counts.unseen_rows for row in rows.tolist()) / len(rows))
             before = statistics[:, 5] / total
             largest = int(np.abs(shares - before).argmax())
-            value = f"is {quoted(column.categories[largest])}"
-            found.append(ColumnChange(column.name, value, float(before[largest]), float(shares[largest])))
+            note(f"is {quoted(column.categories[largest])}", float(before[largest]), float(shares[largest]))
             continue
-        numbers = cells.numbers(column, features, counts, new)
-        missing = float(np.isnan(numbers).mean())
-        was_missing = float(statistics[1, 5]) / total if column.has_missing else 0.0
-        found.append(ColumnChange(column.name, "is missing", was_missing, missing))
+        numbers = cells.numbers(column, features, counts, rows)
+        given = numbers[~np.isnan(numbers)]
+        note("is missing", float(statistics[1, 5]) / total if column.has_missing else 0.0, 1 - len(given) / len(rows))
         if column.is_count and statistics[0, 2] == 0:
-            share = float((np.nan_to_num(numbers) != 0).mean())
-            found.append(ColumnChange(column.name, "is not 0", float(statistics[0, 5]) / total, share))
-        else:
-            _, low, _, high, _, _ = statistics[0].tolist()
-            outside = float(((numbers < low) | (numbers > high)).mean())
-            found.append(ColumnChange(column.name, f"is outside {low:.5g} to {high:.5g}", 0.05, outside))
-    changed = [each for each in found if abs(each.new - each.known) >= _CHANGED]
+            note("is not 0", float(statistics[0, 5]) / total, np.count_nonzero(given) / len(rows))
+        elif len(given):
+            least, low, _, high, most, _ = statistics[0].tolist()
+            outside = float(((given < low) | (given > high)).mean())
+            before = 0.025 * ((low > least) + (high < most))  # nothing is left out where many rows have the last value
+            note(f"is outside {shown(low, high)} to {shown(high, low)}", before, outside, len(given))
+    changed = [each for each, num_rows in found if is_a_change(each.known, each.new, num_rows)]
     return sorted(changed, key=lambda each: -abs(each.new - each.known))
+
+
+def is_a_change(known: float, new: float, num_rows: int) -> bool:
+    """Whether the share of new rows differs much from that of known ones, and more than chance would make it."""
+    low, high = share_interval(round(new * num_rows), num_rows, 1 - CHANCE)
+    return abs(new - known) >= _CHANGED and not low <= known <= high
 
 
 def _notes(
@@ -312,7 +331,7 @@ def _notes(
     has_score = ~np.isnan(scores)
     is_calibration = (uses_of(model.used_rows, graph.ids) == USES.index("calibration")) & (model.basis == "fit")
     rows = is_calibration & has_score, is_new & has_score
-    notes = graph.notes + notes_on_rows(model.detector, model.schema, scores, num_links == 0, *rows, cells)
+    notes = notes_on_rows(model.detector, model.schema, scores, num_links == 0, *rows, cells)
     unscored = int((~has_score).sum())
     if unscored:
         notes.append(f"{unscored:,} of {len(scores):,} rows of the tables are not in the table of scores")
@@ -324,7 +343,7 @@ def _notes(
     unread = [name for name in model.schema.other_columns if name not in own]
     if unread:
         notes.append(f"these columns are not features, so nothing in them was judged: {listed(unread)}")
-    return notes
+    return notes + graph.notes  # the page opens with the first ones
 
 
 def _facts(model: TableModel, graph: TableGraph, table: TableSource, calibration: Any) -> dict[str, Any]:

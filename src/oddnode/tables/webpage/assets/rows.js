@@ -121,7 +121,7 @@ function drawAround(node, drawn) {
   const lines = [];
   for (const p of places.keys()) for (const q of near[p]) if (p < q && places.has(q)) lines.push([p, q]);
   const line = ([p, q]) => { const [[x1, y1], [x2, y2]] = [places.get(p), places.get(q)]; return svg("line", { x1, y1, x2, y2, class: p === node.i || q === node.i ? "own" : "" }); };
-  const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
+  const short = (text) => (text.length > 12 ? `${text.slice(0, 5)}…${text.slice(-6)}` : text);
   const dot = (j) => {
     const [x, y] = places.get(j), mine = j === node.i, kind = kindOf(nodes[j]), size = mine ? 12 : 8;
     const shape = kind === "unknown" ? svg("rect", { x: x - size * 0.85, y: y - size * 0.85, width: size * 1.7, height: size * 1.7, transform: `rotate(45 ${x} ${y})` }) : svg("circle", { cx: x, cy: y, r: kind === "other" ? size / 2 : size });
