@@ -119,6 +119,11 @@ def test_bad_draws_and_answers_are_named(tmp_path: Path) -> None:
     few = ids.filter(pa.array(~np.isin(ids.to_pylist(), rows["id"].to_pylist()[:20])))
     with pytest.raises(TableError, match=r"20 of \d+ rows of .* are not in the table of nodes"):
         CheckedRows.read(rows, "id", few)
+    with pytest.raises(TableError, match=r"first '4,00638E\+12'; a spreadsheet has rounded the ids"):
+        CheckedRows.read(rows | {"id": ["4,00638E+12"] * 40}, "id", ids)
+    german = [{"true": "WAHR", "false": "FALSCH"}[each] for each in rows["is_ood"].cast("string").to_pylist()]
+    in_german = CheckedRows.read(rows | {"is_ood": german}, "id", ids)
+    assert (in_german.is_flagged == CheckedRows.read(rows, "id", ids).is_flagged).all()
     flagged = rows["is_ood"].cast("string").to_pylist()
     for kind, message in (("true", "was not flagged"), ("false", "was flagged")):
         some = [word if each == kind else None for word, each in zip(rows["known"], flagged, strict=True)]

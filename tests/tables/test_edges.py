@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from oddnode.tables import Edges, TableError, TableModel, learn_features, open_table, read_nodes
+from oddnode.tables.edges import check_unique
 from tests.tables.examples import FIT, edges_in, example, write_csv, write_parquet
 
 IDS = pa.array(["a", "b", "c"])
@@ -66,6 +67,14 @@ def test_unknown_nodes_are_counted_and_both_ways_out_are_named(tmp_path: Path) -
 def test_ids_that_are_written_in_two_ways_are_pointed_out(tmp_path: Path, ids: list[str], text: str, near: str) -> None:
     with pytest.raises(TableError, match=f"the table of nodes has {near}: write ids the same way in both tables"):
         read(tmp_path / "e.csv", text, pa.array(ids))
+
+
+def test_ids_that_a_spreadsheet_has_rounded_are_recognised(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"first '4.00638E\+12' in .*, line 2; a spreadsheet has rounded the ids"):
+        read(tmp_path / "e.csv", "source,target\n4.00638E+12,b\n")
+    ids = pa.table({"sku": ["4.00638E+12", "4.00638E+12", "a"]})
+    with pytest.raises(TableError, match=r"an id more than once: .*; a spreadsheet has rounded the ids"):
+        check_unique(ids["sku"].combine_chunks(), open_table(ids, "nodes"), "sku")
 
 
 def test_ends_in_other_columns_are_pointed_out(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from oddnode.functional import CalibrationError, share_interval
+from oddnode.tables.edges import advice_on_id
 from oddnode.tables.formats import as_target, check_target, write_table
 from oddnode.tables.labels import read_marks
 from oddnode.tables.reader import open_table
@@ -126,7 +127,7 @@ class CheckedRows:
         if lost:
             raise TableError(
                 f"{len(lost)} of {len(rows)} rows of {table.name} are not in the table of nodes, first "
-                f"{quoted(lost[0])}; give the tables that the rows were drawn from"
+                f"{quoted(lost[0])}; {advice_on_id(lost[0], 'give the tables that the rows were drawn from')}"
             )
         alike = {kind: int(sizes[flagged == kind].max(initial=0)) for kind in (True, False)}
         is_known = np.array([_ANSWERS.get(word, False) for word in words])

@@ -22,6 +22,7 @@ _PENDING = 2**20
 # Edges per chunk for a graph on disk. Every look-up of strings rehashes all ids, so large chunks pay off.
 _EDGES_AT_ONCE = {"numbers": 2**20, "strings": 2**23}
 _PADDED_NUMBER = re.compile(r"0*(\d+)(\.0+)?")
+_ROUNDED = re.compile(r"\d([.,]\d+)?E\+\d+", re.IGNORECASE)
 # A direct look-up table from the lowest to the highest id has at most this many entries per node.
 _SPREAD = 8
 # An error names up to this many ids that occur more than once.
@@ -78,8 +79,15 @@ def check_unique(ids: Any, table: TableSource, column: str) -> None:
     count = f"{len(repeated)} ids" if len(repeated) > 1 else "an id"
     more = ", ..." if len(repeated) > len(shown) else ""
     raise TableError(
-        f"{table.name}: column {column!r} has {count} more than once: {', '.join(named)}{more}; ids must be unique"
+        f"{table.name}: column {column!r} has {count} more than once: {', '.join(named)}{more}; "
+        f"{advice_on_id(next(iter(shown)), 'ids must be unique')}"
     )
+
+
+def advice_on_id(value: Any, otherwise: str) -> str:
+    """What to do about an id that is wrong: a spreadsheet rounds long numbers, to such as ``4.00638E+12``."""
+    advice = "a spreadsheet has rounded the ids; format their column as text before you save it as CSV"
+    return advice if _ROUNDED.fullmatch(str(value).strip()) else otherwise
 
 
 def similar_id(unknown: Any, ids: Any) -> Any | None:
@@ -274,7 +282,7 @@ class EdgeReader:
             advice += f"; if {column!r} does not hold ids, name others when fitting (`source_column`, `target_column`)"
         return TableError(
             f"{batch.table}: {self.unknown} of {self.rows} edges name a node that the table of nodes does not have, "
-            f"first {quoted(unknown)} in column {column!r}, {batch.row_name(row)}; {advice}"
+            f"first {quoted(unknown)} in column {column!r}, {batch.row_name(row)}; {advice_on_id(unknown, advice)}"
         )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from oddnode.tables.values import TableError, as_argument, as_text, listed, missing_to_null, pa, pc, quoted
 
-_YES = ("1", "true", "yes", "t", "y", "x")
-_NO = ("0", "false", "no", "f", "n", "")
+# Spreadsheets write true and false in their own language.
+_YES = ("1", "true", "yes", "t", "y", "x", "wahr", "vrai", "verdadero", "verdadeiro", "vero")
+_NO = ("0", "false", "no", "f", "n", "", "falsch", "faux", "falso")
 # Strings that other programs write for a missing value.
 _LOOKS_UNLABELLED = {"unknown", "unlabelled", "unlabeled", "missing", "undefined", "none", "nan", "na", "null"}
 _LOOKS_UNLABELLED |= {"?", "??", "-", "--", ".", "-1", "#n/a", "n/a", "n.a.", "<na>", "<null>"}
