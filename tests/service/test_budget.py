@@ -165,6 +165,22 @@ def test_a_budget_goes_on_after_a_restart(arrivals: list[Arrived], log: AlertLog
     assert rest == expected[number - 1 :]
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_restart_changes_no_alert_even_if_the_clock_was_set_back_over_midnight(seed: int) -> None:
+    rng, connection, place = np.random.default_rng(seed), sqlite3.connect(":memory:", isolation_level=None), 10
+    log, whole = AlertLog(lambda: connection, budget=3), DailyBudget(3)
+    arrivals = [(day * DAY, 0.5 - n / 50, -1.0, True) for n, day in enumerate(rng.uniform(2.5, 3.5, 20).tolist())]
+    expected = [whole.offer(*each) for each in arrivals]
+    for number, (each, is_alert) in enumerate(zip(arrivals[:place], expected, strict=False), 1):
+        connection.execute("insert into arrived values (?1, ?1, ?2, '1', ?4, ?3, ?5)", (number, *each))
+        if is_alert:
+            connection.execute("insert into records values (?1, 'alert', ?1, ?2, '{}')", (number, each[0]))
+    log._resume()
+    assert log.budget is not None
+    assert [log.budget.offer(*each) for each in arrivals[place:]] == expected[place:]
+    connection.close()
+
+
 def test_rules_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rate and budget are different rules; give one of them"):
         AlertRule(rate=0.05, budget=3)

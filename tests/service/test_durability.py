@@ -10,12 +10,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oddnode.service.log import LogError
+from oddnode.service.log import LogError, NoRoomError
+from oddnode.service.metrics import Metrics
 from oddnode.service.requests import Change, Problem
 from oddnode.service.state import Source, State
 from tests.service.processes import Served
@@ -177,6 +179,55 @@ def test_a_change_that_fails_half_way_is_undone_with_those_that_share_its_transa
     until_ready(state)
     assert kept(state, "a", "p0001", "p0002") == before
     assert add(state, row(310, "good"))["version"] == 2
+
+
+def counts(state: State) -> tuple[Any, ...]:
+    """What is said of how much arrived: of the nodes in memory, the numbers for Prometheus, those of the page."""
+    numbers = dict(line.split() for line in Metrics(state).text().decode().splitlines() if line[0] != "#")
+    facts = json.loads(state.read(state.status).result())
+    scored = [float(numbers[f"oddnode_{name}"]) for name in ("scored_arrivals", "flagged_arrivals")]
+    assert scored == [facts["counts"]["arrivals"], facts["counts"]["flagged"]]
+    windows = [(each["count"], each["flagged"]) for each in facts["windows"]]
+    return *scored, float(numbers["oddnode_nodes"]), windows, facts["drift"]["count"]
+
+
+def test_what_was_undone_is_not_counted_and_a_restart_counts_the_same(
+    started: Start, row: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = started()
+    assert state.log is not None
+    for number in range(25):
+        add(state, row(300 + number, f"n{number}"))
+    state.write(state.change, Change(remove_nodes=["n0"], change_nodes=[row(20, "p0002")])).result()
+    add(state, row(300, "n0"))
+    before, path = counts(state), state.log.folder
+    with closing(sqlite3.connect(path / "changes.sqlite")) as log:
+        [[answered, flagged]] = log.execute(
+            "select count(*), sum(value -> '$.is_ood' = 'true')"
+            " from changes, json_each(cast(answer as text), '$.answers')"
+        )
+        [[arrived]] = log.execute("select count(*) from arrived")
+    nodes, windows = 300 + 25, before[3]
+    assert before == (answered, flagged, nodes, windows, arrived)
+    assert flagged
+
+    commit = state.log.commit
+    during: list[str] = []
+
+    def fail() -> None:
+        monkeypatch.setattr(state.log, "commit", commit)
+        monkeypatch.setattr(state, "_load", lambda: (during.append(Metrics(state).text().decode()), load()))
+        raise NoRoomError("no room")
+
+    load = state._load
+    monkeypatch.setattr(state.log, "commit", fail)
+    with pytest.raises(Problem, match="no room"):
+        add(state, row(310, "undone"))
+    until_ready(state)
+    assert counts(state) == before
+    assert f"oddnode_nodes {nodes + 1:.1f}" not in during[0]
+    state.close()
+    assert counts(started())[:4] == before[:4]
 
 
 def test_a_refused_change_leaves_the_others_of_its_transaction(state: State, row: Make) -> None:

@@ -204,12 +204,11 @@ class AlertLog:
         self.budget = DailyBudget(self._per_day)
         [[last]] = self._all("select coalesce((select time from arrived order by number desc limit 1), 0)")
         past = self._all(
-            "select time, p_value, score from arrived where p_value is not null and time >= ?"
+            "select time, p_value, score, was_alert from judged_arrivals where p_value is not null and time >= ?"
             " order by version, p_value, score, number",
             (last // DAY - MOST_DAYS) * DAY,
         )
-        alerts = self._all("select time from records where cause = 'alert' and time >= ?", last // DAY * DAY)
-        self.budget.resume(past, (time for [time] in alerts))
+        self.budget.resume(past)
 
     def _keep(
         self,

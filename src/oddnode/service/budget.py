@@ -73,11 +73,13 @@ class DailyBudget:
         self._raised[self._day] += is_alert
         return is_alert
 
-    def resume(self, arrivals: Iterable[tuple[float, float, float]], times_of_alerts: Iterable[float]) -> None:
-        """Go on after arrivals of the past (time, p-value and score of each), with the alerts that there were."""
-        for arrival in arrivals:
+    def resume(self, arrivals: Iterable[tuple[float, float, float, bool]]) -> None:
+        """Go on after arrivals of the past: time, p-value and score of each, and whether it was an alert."""
+        raised = Counter[int]()
+        for *arrival, was_alert in arrivals:
             self.offer(*arrival, is_flagged=False)
-        self._raised = Counter(int(time // DAY) for time in times_of_alerts)
+            raised[self._day] += was_alert
+        self._raised = raised
 
 
 def _num_later(oddest: list[_Odd], own: _Odd) -> int:

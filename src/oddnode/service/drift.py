@@ -45,7 +45,7 @@ class DriftBet:
         self._bet = Martingale([0] * (len(self._known) + 1))
         self._rng = np.random.default_rng(0)
         self._ids: set[Any] = set()
-        self._num_links = 0
+        self._count = self._num_links = 0
         self._highest = 0.0
         self._since = time.time()
         self._alarm: float | None = None
@@ -64,11 +64,12 @@ class DriftBet:
         """
         judged = [each for each in arrivals if each.p_value is not None]
         self._ids.update(each.id for each in judged)
+        self._count += len(judged)  # a node that was removed and comes again arrives again
         pairs = {frozenset(edge[:2]) for edge in edges}
         self._num_links += sum(len(pair) == 2 and pair <= self._ids for pair in pairs)
         if not judged:
             return
-        weight = weight_of_linked(self._num_links, len(self._ids))
+        weight = weight_of_linked(self._num_links, self._count)
         levels = levels_of(np.array([each.score for each in judged]), self._known, self._rng)
         for level, chance in zip(levels.tolist(), self._rng.random(len(judged)).tolist(), strict=True):
             self._highest = max(self._highest, self._bet.update(level, chance, weight))
@@ -78,4 +79,4 @@ class DriftBet:
     @property
     def facts(self) -> DriftFacts:
         """How the bet stands."""
-        return DriftFacts(self._since, len(self._ids), self._highest / math.log(10), CHANCE, self._alarm)
+        return DriftFacts(self._since, self._count, self._highest / math.log(10), CHANCE, self._alarm)

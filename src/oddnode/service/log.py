@@ -282,10 +282,13 @@ class ChangeLog:
         query = "SELECT time, num_nodes, num_flagged FROM changes WHERE num_nodes > 0 ORDER BY time DESC LIMIT ?"
         return list(self.connection.execute(query, (limit,)))[::-1]
 
-    def totals(self) -> tuple[int, int]:
-        """Count the nodes that were added or changed, and those of them that were flagged."""
+    def totals(self, *period: int) -> tuple[int, int]:
+        """Count the nodes that were added or changed, and those of them that were flagged.
+
+        All of them, or those of the changes after a version and up to another one.
+        """
         query = "SELECT COALESCE(SUM(num_nodes), 0), COALESCE(SUM(num_flagged), 0) FROM changes"
-        return self.connection.execute(query).fetchone()
+        return self.connection.execute(query + " WHERE version > ? AND version <= ?" * bool(period), period).fetchone()
 
     def close(self) -> None:
         """Close the file, and let another process write."""

@@ -35,14 +35,15 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """The numbers of the state, when Prometheus asks."""
         state = self._state
-        log, live = state.log, getattr(state, "live", None)
+        # While the graph is computed again, the one in memory has changes that were undone.
+        log, live = state.log, getattr(state, "live", None) if state.phase == "ready" else None
         values = {
             "ready": ("Whether questions are answered.", state.phase == "ready"),
             "waiting": ("Requests that wait for the graph.", state.num_waiting),
             "graph_version": ("Number of changes of the graph in memory.", 0 if live is None else live.version),
             "log_version": ("Number of changes that are on disk.", 0 if log is None else log.head()),
             "nodes": ("Number of nodes.", 0 if live is None else live.num_nodes),
-            "scored_arrivals": ("Nodes that were added or changed since the start.", state.num_scored),
+            "scored_arrivals": ("Nodes that were added or changed, since the log began.", state.num_scored),
             "flagged_arrivals": ("How many of them were flagged.", state.num_flagged),
             "flagged_share": ("Their share.", state.num_flagged / max(state.num_scored, 1)),
         }

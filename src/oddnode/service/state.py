@@ -205,7 +205,7 @@ class State:
         self.phase = "loading"
         self.failure: Exception | None = None
         self.started = time.time()
-        self.num_scored = self.num_flagged = 0
+        self.num_scored = self.num_flagged = self._counted_version = 0  # as the log has them, not what may be undone
         self.on_failure: Callable[[], None] = lambda: None
         self.on_ready: Callable[[], None] = lambda: None
         self._subscribers: dict[Callable[[Event], None], None] = {}
@@ -392,6 +392,7 @@ class State:
         except Exception as error:
             self._undo(following or task, held, error)
             return not stop
+        self._count()
         for each, outcome in held:
             _settle(each, outcome)
         self._send_events()
@@ -467,9 +468,18 @@ class State:
         self._replay(live)
         self.live, self._base_version, self._saved_version = live, base_version, saved_version
         self._told_version = live.version
+        self.num_scored = self.num_flagged = self._counted_version = 0
+        self._count()
         self._name_base()
         self.phase = "ready"
         self.on_ready()
+
+    def _count(self) -> None:
+        """Count the nodes of new changes, once these are on disk."""
+        if self.log is not None:
+            nodes, flagged = self.log.totals(self._counted_version, self.live.version)
+            self.num_scored, self.num_flagged = self.num_scored + nodes, self.num_flagged + flagged
+            self._counted_version = self.live.version
 
     def _name_base(self) -> None:
         if self.saved is not None:
@@ -501,6 +511,7 @@ class State:
         assert self.saved is not None
         if self.log.head() > self.live.version:
             self._replay(self.live)
+            self._count()
         if time.monotonic() > self._next_look:
             self._next_look = time.monotonic() + _SECONDS_TO_LOOK
             newest = max((base.version for base in self.saved.all("base")), default=0)
@@ -722,7 +733,6 @@ class State:
         self._record_alerts(change, entry, found)
         self._unbet.append((found[: len(change.add_nodes)], change.add_edges, entry.time))
         self._tell_arrivals(entry, found)
-        self.num_scored, self.num_flagged = self.num_scored + len(found), self.num_flagged + num_flagged
         return answer, False
 
     def _now(self) -> float:

@@ -264,7 +264,7 @@ function showStatus() {
   const facts = (place, pairs) => place.replaceChildren(...pairs.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   facts($("model-facts"), [["Method", model.method], ["Classes", model.classes.map(String).map((each) => short(each, 40)).join(", ")], ["False-alarm rate", rate === null ? "not calibrated" : percent(rate)],
     ["Calibrated on", model.num_calibration ? `${count(model.num_calibration, "known node")}: the true rate is between ${percent(model.rate_interval[0])} and ${percent(model.rate_interval[1])}` : null], ["Reads", model.columns ? count(Object.keys(model.columns).length, "column") : count(model.features, "feature")], ["Version", element("code", {}, model.hash)]]);
-  facts($("graph-facts"), [["Nodes", `${graph.nodes.toLocaleString("en")}, ${counts.arrivals.toLocaleString("en")} arrived`], ["Edges", `${graph.directed ? "directed" : "undirected"}${model.weight_column ? `, with weights in “${model.weight_column}”` : ""}`], ["Changes so far", graph.version.toLocaleString("en")], ["Base", element("code", {}, graph.base)]]);
+  facts($("graph-facts"), [["Nodes", graph.nodes.toLocaleString("en")], ["Added or changed", counts.arrivals.toLocaleString("en")], ["Edges", `${graph.directed ? "directed" : "undirected"}${model.weight_column ? `, with weights in “${model.weight_column}”` : ""}`], ["Changes so far", graph.version.toLocaleString("en")], ["Base", element("code", {}, graph.base)]]);
   $("forecast-panel").hidden = !model.forecast.length;
   if (model.forecast.length) $("forecast").replaceChildren(drawForecast(model.forecast));
 }
