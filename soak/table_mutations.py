@@ -154,7 +154,7 @@ def _odd_edges(sheets: Sheets, rng: Random) -> None:
     elif change == 4:
         sheets.edges = {name: values[:0] for name, values in edges.items()}
     elif change == 5:
-        sheets.edges = {values[0]: values[1:] for values in edges.values()} | {"x": edges["source"][1:]}
+        sheets.edges = {str(values[0]): values[1:] for values in edges.values()} | {"x": edges["source"][1:]}
     else:
         sheets.edges = {"from": edges["source"], "to": edges["target"]}
 
