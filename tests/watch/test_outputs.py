@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from oddnode.watch import State, Watch, send, write_metrics, write_page
 from tests.browser import Browser, start_chromium
@@ -176,6 +178,25 @@ def test_the_page_is_one_file_that_shows_the_alarm_and_lets_a_window_be_chosen(a
         assert "alarm" not in browser.text("#capital")
         assert browser.complaints() == []
         assert all(url.startswith("file:") for url in browser.requests())
+    finally:
+        driver.quit()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_of_windows_do_not_overlap(alarmed: Watch, tmp_path: Path, width: int) -> None:
+    state = alarmed.state()
+    state.windows = [replace(state.windows[0], name=f"2026-05-04T{hour:02d}:00") for hour in range(24)]
+    path = write_page(state, tmp_path / "watch.html")
+    driver = start_chromium()
+    try:
+        browser = Browser(driver)
+        browser.open(path, width=width, height=844, mobile=width < 800)
+        boxes = browser.js(
+            "return [...document.querySelectorAll('#share-plot .xtick')].map((tick) => tick.getBoundingClientRect())"
+            ".map((box) => [box.left, box.right]).sort((a, b) => a[0] - b[0])"
+        )
+        assert len(boxes) >= 2
+        assert all(right < left for (_, right), (left, _) in pairwise(boxes))
     finally:
         driver.quit()
 

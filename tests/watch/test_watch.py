@@ -20,6 +20,7 @@ from oddnode.detector import Calibration
 from oddnode.tables import TableError, TableModel, TrainUntil
 from oddnode.tables.reader import Batch
 from oddnode.watch import TableRows, Watch, WatchError, Windows
+from oddnode.watch.rows import Rows
 from tests.watch.conftest import DAY, Scores
 
 
@@ -70,6 +71,15 @@ def test_several_runs_end_where_one_run_ends_and_windows_seen_again_change_nothi
     assert watch("often.json").run(source).windows == []
     assert source.reads == 0
     assert (tmp_path / "often.json").read_bytes() == (tmp_path / "once.json").read_bytes()
+
+
+def test_notes_are_those_on_all_rows_so_far(watch: Callable[..., Watch], known: np.ndarray) -> None:
+    class Noted(Scores):
+        def read(self, start: float, end: float) -> tuple[Rows, Rows | None]:
+            self.more = {"notes": [f"of the rows up to {end / DAY:g}, many are flagged"]}
+            return super().read(start, end)
+
+    assert watch().run(Noted(as_known(known, 4))).notes == ["of the rows up to 4, many are flagged"]
 
 
 def test_rows_that_come_late_are_left_out_and_said(watch: Callable[..., Watch], known: np.ndarray) -> None:

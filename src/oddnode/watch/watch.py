@@ -120,11 +120,9 @@ class Watch:
         """
         with self._locked():
             state, times = self.state(), source.times()
-            done, notes, judged = state.judged, [], list[Window]()
+            done, notes, judged = state.judged, list[str](), list[Window]()
             numbers, counts = np.unique(self.windows.number_of(times), return_counts=True)
             late = _num_late(state, dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-            if late:
-                notes.append(f"{late} rows came after their window had been judged; they are left out")
             before = state.alarm
             for number in numbers.tolist():
                 end = self.windows.start(number + 1)
@@ -132,7 +130,9 @@ class Watch:
                     rows, known = source.read(self.windows.start(number), end)
                     judged.append(self._judge(state, number, rows, known))
                     self._write(state)
-                    notes = [note for note in notes if note not in rows.notes] + rows.notes
+                    notes = rows.notes  # on all rows up to the end of this window, so the last ones say it all
+            if late:
+                notes = [f"{late} rows came after their window had been judged; they are left out", *notes]
             is_new = state.alarm is not None and state.alarm != before
             return WatchReport(windows=judged, alarm=state.alarm, is_new=is_new, notes=notes, state=state)
 

@@ -4,7 +4,8 @@ const windows = data.windows, names = windows.map((each) => each.name);
 const state = { at: Math.max(0, windows.findIndex((each) => each.raised) < 0 ? windows.length - 1 : windows.findIndex((each) => each.raised)) };
 const coded = (text) => text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
 const shown = (value, isShare) => (isShare ? percent(value) : String(Number(value.toPrecision(3))));
-const xaxis = () => ({ type: "category", nticks: narrow() ? 5 : 12, tickangle: 0 });
+const longest = Math.max(...names.map((name) => name.length));
+const xaxis = () => ({ type: "category", nticks: Math.max(2, Math.floor($("share-plot").clientWidth / (10 * longest))), tickangle: 0 });
 
 function band(low, high, name) {
   const line = { width: 0 };
