@@ -153,6 +153,26 @@ def test_another_graph_is_prepared_with_the_model_and_calibrated(tmp_path: Path)
         score_folder(model, own, tmp_path / "scores.csv")
 
 
+def test_a_graph_that_has_grown_has_the_splits_and_the_new_rows_of_the_tables(tmp_path: Path) -> None:
+    nodes, edges = tables(tmp_path)
+    more = [row | {"name": "m" + row["name"], "kind": ""} for row in example(60, seed=3)[0]]
+    model, report = fit_tables(training_tables(nodes, edges).prepare(tmp_path / "graph"), method="energy", epochs=3)
+    model.save(tmp_path / "model")
+    model = TableModel.load(tmp_path / "model", "cpu")
+    both = [nodes, write_csv(tmp_path / "more.csv", more)]
+    grown = TrainingTables(both, edges, model.schema).prepare(tmp_path / "grown")
+    from_folder = score_folder(model, grown, tmp_path / "folder.csv")
+    from_tables = model.score(both, edges, tmp_path / "tables.csv")
+    assert from_folder.summary == from_tables.summary
+    assert from_folder.num_edges == from_tables.num_edges == report.num_edges
+    rows = read_csv(tmp_path / "folder.csv")
+    for name in ("split", "seen", "group"):
+        assert [row[name] for row in rows] == [row[name] for row in read_csv(tmp_path / "tables.csv")]
+    assert sum(row["seen"] == "false" for row in rows) == 60
+    score_folder(model, grown, tmp_path / "new.csv", only_new=True)
+    assert {row["name"][0] for row in read_csv(tmp_path / "new.csv")} == {"m"}
+
+
 def test_recalibration_leaves_trained_nodes_out(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path)
     folder = training_tables(nodes, edges).prepare(tmp_path / "graph")

@@ -644,6 +644,7 @@ def prepare(
         show(0, None, "averaging features over neighbours")
         _ = folder.as_graph().moments(smoothed=True)  # kept in the folder, for every training
     sizes = {name: getattr(folder, name) for name in ("num_nodes", "num_edges", "num_features")}
+    sizes["num_edges"] //= 1 if options.directed else 2  # as fit and score count them
     facts = {"labels": folder.manifest.classes, "notes": folder.manifest.notes, "graph": str(out)}
     if not as_json:
         _print_columns(read.columns)

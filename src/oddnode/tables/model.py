@@ -46,7 +46,7 @@ from oddnode.tables.scores import (
     with_references,
 )
 from oddnode.tables.training import TrainingGraph, TrainingTables
-from oddnode.tables.used_rows import USES, UsedRows, arrow_ids, uses_of
+from oddnode.tables.used_rows import MOST_ROWS, USES, UsedRows, arrow_ids, uses_of
 from oddnode.tables.values import TableError, pa
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class TableModel:
         if isinstance(graph, TableGraph):
             return compared_outputs(self.detector, self.used_rows, graph, self.schema.features, self.basis, batch)
         _check_same_columns(self, graph)
-        message = "the reference nodes are not in this graph"
+        message = "the reference rows were not found, because this graph does not begin with the rows of the fit"
         return fitting_outputs(self.detector, self.detector.outputs(graph, batch), message, self.basis)
 
     def _scored(
@@ -624,7 +624,7 @@ def _training_graph(folder: GraphFolder, seed: int) -> TrainingGraph:
     if folder.y is None:
         raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
     split, none = _split_of(folder, schema, seed), np.empty((2, 0), dtype=np.int64)
-    used = UsedRows.of(_ids(folder), split, folder.x.numpy(), none, with_others=False)
+    used = UsedRows.of(_ids(folder), split, folder.x.numpy(), none)
     if used is not None:
         num_edges = int(folder.offsets.diff()[torch.from_numpy(split.calibration)].sum())
         used = replace(used, num_reference_edges=num_edges, folder=folder.manifest.made_from)
@@ -684,29 +684,35 @@ def score_folder(
     from oddnode.large.ranks import active_ranks
 
     target, detector, decide = as_target(out), model.detector, Rule(**rule)
-    seen = np.ones(folder.num_nodes, dtype=bool) if _is_fitted_on(model, folder) else None
     check_target(target, [])
     check_id_column(model.schema, detector)
     outputs, notes = model.outputs(folder, decide.batch)
-    named = model.schema, _ids(folder), _uses(model, folder)
+    ids = _ids(folder)
+    use, seen = _uses(model, folder, ids)
+    named = model.schema, ids, use
     scored = ScoredNodes(detector, *named, outputs, explain, seen=seen, rule=decide, evidence=evidence)
     changed = active_ranks().on_rank_zero(lambda: write_table(scored.parts(), target, raw_text), int)
     notes += scored.notes(model.basis) + detector.scorer_.notes(outputs)
-    return scored.report(folder.num_edges, notes, changed, target)
+    # A folder has undirected edges twice.
+    num_edges = folder.num_edges if model.schema.directed else folder.num_edges // 2
+    return scored.report(num_edges, notes, changed, target)
 
 
 def _is_fitted_on(model: TableModel, folder: GraphFolder) -> bool:
     return model.used_rows is not None and model.used_rows.folder == folder.manifest.made_from
 
 
-def _uses(model: TableModel, folder: GraphFolder) -> np.ndarray:
-    """What nodes were used for if the model was fitted on this very folder: an index into `USES`, or -1."""
+def _uses(model: TableModel, folder: GraphFolder, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """What nodes were used for, an index into `USES` or -1, and which were seen at fit; ``None`` if nobody knows."""
+    if not _is_fitted_on(model, folder):
+        known = model.used_rows if folder.num_nodes <= MOST_ROWS else None
+        return uses_of(known, ids), None if known is None else known.seen_rows(ids)
     use = np.full(folder.num_nodes, -1, dtype=np.int8)
-    if _is_fitted_on(model, folder) and folder.y is not None:
+    if folder.y is not None:
         split = _split_of(folder, model.schema, model.detector.seed)
         for number, part in enumerate((split.train, split.validation, split.calibration)):
             use[part] = number
-    return use
+    return use, np.ones(folder.num_nodes, dtype=bool)
 
 
 def calibrate_folder(
@@ -717,9 +723,10 @@ def calibrate_folder(
     detector = model.detector
     rate = detector.false_alarm_rate_ if false_alarm_rate is None else false_alarm_rate
     known = _known(model, folder)
-    trained = np.isin(_uses(model, folder), (0, 1))
-    if not _is_fitted_on(model, folder):
-        model.basis = "in place" if detector.outputs(folder).references else "stored"
+    if _is_fitted_on(model, folder):
+        trained = np.isin(_uses(model, folder, _ids(folder))[0], (0, 1))
+    else:
+        model.basis, trained = "in place" if detector.outputs(folder).references else "stored", np.zeros_like(known)
         if model.used_rows is not None:
             trained[known] = model.used_rows.trained_on(_ids(folder).filter(pa.array(known)))
     before = detector.threshold_

@@ -141,7 +141,9 @@ class ScoreReport(Report, frozen=True, kw_only=True):
     @property
     def summary(self) -> list[str]:
         """What was flagged and what chance would give, in sentences."""
-        what = "new rows" if self.groups[0].name == "new" else "rows that the model was not trained on"
+        names = [group.name for group in self.groups]
+        what = "rows" if names == ["other"] else "rows that the model was not trained on"
+        what = "new rows" if names[0] == "new" else what
         rule, flagged, chance = self.rule, self.num_judged_flagged, f"about {round(self.num_by_chance)}"
         if rule.fdr is not None:
             end = f"at most {percent(rule.fdr)} of them ({chance}) should be false alarms"

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 USES = (*SPLIT_PARTS, "arrival")
 
 _DIGEST = np.dtype("<u8")
-# Hashing takes a microsecond per row, at every scoring.
-_MOST = 2**22
+#: More rows are not remembered, nor looked up in a graph on disk: hashing takes a microsecond per row.
+MOST_ROWS = 2**22
 # If the reference rows have less than this share of their edges, the graph is a different one, or edges are missing.
 _SAME_EDGES = 0.9
 # The same ids are looked up several times, and hashing takes microseconds each.
@@ -58,9 +58,7 @@ class UsedRows(Struct, frozen=True, eq=False):
     folder: str = ""  #: The fingerprint of the graph folder that the model was fitted on; empty for tables.
 
     @classmethod
-    def of(
-        cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray, with_others: bool = True
-    ) -> UsedRows | None:
+    def of(cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray) -> UsedRows | None:
         """Make the record of a split; ``None`` if there are too many rows.
 
         Parameters
@@ -73,17 +71,15 @@ class UsedRows(Struct, frozen=True, eq=False):
             Features ``[N, F]``.
         edge_index : numpy.ndarray
             Edges ``[2, E]``.
-        with_others : bool
-            Whether to record rows without a label, too, if there are not too many.
         """
         parts = [getattr(split, part) for part in SPLIT_PARTS]
-        if sum(map(len, parts)) + len(split.calibration) > _MOST:
+        if sum(map(len, parts)) + len(split.calibration) > MOST_ROWS:
             return None
         key = secrets.token_bytes(16)
         digests = [_digests(ids.take(pa.array(nodes)), key) for nodes in parts]
         digests.append(_with_features(digests[-1], x[split.calibration], key))
         others = None
-        if with_others and len(ids) + len(split.calibration) <= _MOST:
+        if len(ids) + len(split.calibration) <= MOST_ROWS:
             is_other = np.ones(len(ids), dtype=bool)
             is_other[np.concatenate(parts)] = False
             others = np.sort(_digests(ids.filter(pa.array(is_other)), key))
