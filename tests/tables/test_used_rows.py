@@ -102,9 +102,9 @@ def test_reference_rows_are_known_by_their_id_and_their_features() -> None:
     moved = x[order]
     moved[3, 0] += 1
     place = np.argsort(order)
-    mask, found = rows.reference_rows(pa.array([*"edabc"])[:0], moved[:0], NO_EDGES)
+    mask, found = rows.reference_rows(pa.array([*"edabc"])[:0], moved[:0], np.zeros(0, dtype=int))
     assert (mask, found) == (None, "0 of the 3 reference rows are in these tables")
-    mask, found = rows.reference_rows(pa.array([*"eadcb"]), moved, place[edges])
+    mask, found = rows.reference_rows(pa.array([*"eadcb"]), moved, np.bincount(place[edges][1], minlength=5))
     assert mask is not None
     assert mask.tolist() == [True, False, True, False, False]
     assert found == "3 of the 3 reference rows are in these tables, 1 of them with changed features"

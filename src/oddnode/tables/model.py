@@ -216,7 +216,7 @@ class TableModel:
         if isinstance(graph, TableGraph):
             return compared_outputs(self.detector, self.used_rows, graph, self.schema.features, self.basis, batch)
         _check_same_columns(self, graph)
-        message = "the reference rows were not found, because this graph does not begin with the rows of the fit"
+        graph, message = _with_references(self, graph)
         return fitting_outputs(self.detector, self.detector.outputs(graph, batch), message, self.basis)
 
     def _scored(
@@ -700,6 +700,19 @@ def score_folder(
 
 def _is_fitted_on(model: TableModel, folder: GraphFolder) -> bool:
     return model.used_rows is not None and model.used_rows.folder == folder.manifest.made_from
+
+
+def _with_references(model: TableModel, folder: GraphFolder) -> tuple[GraphFolder, str]:
+    """Mark the reference rows and those of the fit in another folder, as `with_references` does in tables."""
+    rows = model.used_rows
+    if rows is None or not model.detector.state_.references or folder.num_nodes > MOST_ROWS:
+        return folder, "the reference rows were not found, because this graph does not begin with the rows of the fit"
+    ids = _ids(folder)
+    mask, message = rows.reference_rows(ids, folder.x.numpy(), folder.offsets.diff().numpy())
+    seen = rows.seen_rows(ids)
+    if mask is None or seen is None or _is_fitted_on(model, folder):
+        return folder, message
+    return folder.with_masks(reference_mask=torch.from_numpy(mask), seen_mask=torch.from_numpy(seen)), message
 
 
 def _uses(model: TableModel, folder: GraphFolder, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:

@@ -105,12 +105,14 @@ class RowsDifference(Struct, frozen=True):
     name: str  #: Such as "more of `price`" or "fewer links to kitchen".
     column: str | None  #: The column; ``None`` for links.
     label: str | int | bool | None  #: The predicted label of linked rows; ``None`` for columns.
-    new: float  #: Its mean over the new rows; for a category or a label, a share.
+    new: float  #: Its mean over the new rows; for a category or a label, a share. NaN if it is not known.
     known: float  #: The same over the rows of the fit.
     share: float  #: How much it makes up of the difference between new and known rows.
 
     def __str__(self) -> str:
         form = percent if self.label is not None else "{:.3g}".format
+        if self.new != self.new:  # not known for a column of some types in a graph on disk
+            return self.name
         return f"{self.name} ({form(self.new)} on average, {form(self.known)} for rows of the fit)"
 
 

@@ -74,7 +74,9 @@ def with_references(
     if not detector.state_.references or used_rows is None:
         return graph, "the reference rows are not in these tables"
     data = copy.copy(graph.source)
-    mask, message = used_rows.reference_rows(graph.ids, data.x.numpy(), data.edge_index.numpy())
+    mask, message = used_rows.reference_rows(
+        graph.ids, data.x.numpy(), np.bincount(data.edge_index[1].numpy(), minlength=len(graph.ids))
+    )
     if mask is not None:
         data.reference_mask = torch.from_numpy(mask)
         seen = used_rows.seen_rows(graph.ids)
@@ -305,6 +307,8 @@ def _in_table(
         column, first = features.column_of(found.number)
         if isinstance(column, Number) and found.number == first:
             new, known = (value * column.scale + (0.0 if column.is_count else column.mean) for value in (new, known))
+            if cells is None and features.types is not None and column.name in features.types.owners:
+                new = known = float("nan")  # a mean over rows of other types, too, is nobody's
             if cells is not None and seen is not None:  # features are clipped, cells are not
                 _, own, counts = next(each for each in cells.columns if each[0] is column)
                 both = np.flatnonzero(~seen), np.flatnonzero(seen)

@@ -84,8 +84,8 @@ class UsedRows(Struct, frozen=True, eq=False):
             is_other[np.concatenate(parts)] = False
             others = np.sort(_digests(ids.filter(pa.array(is_other)), key))
         train, validation, calibration, references = map(np.sort, digests)
-        num_edges = _edges_to(split.calibration, edge_index, len(x))
-        return cls(key, train, validation, calibration, references, others, num_edges)
+        num_edges = np.bincount(edge_index[1], minlength=len(x))[split.calibration].sum()
+        return cls(key, train, validation, calibration, references, others, int(num_edges))
 
     def to_json(self) -> dict[str, Any]:
         """The record as a section of the model's config, without the hashes."""
@@ -148,7 +148,7 @@ class UsedRows(Struct, frozen=True, eq=False):
         """
         return np.isin(uses_of(self, ids), (0, 1))
 
-    def reference_rows(self, ids: Any, x: np.ndarray, edge_index: np.ndarray) -> tuple[np.ndarray | None, str]:
+    def reference_rows(self, ids: Any, x: np.ndarray, num_edges: np.ndarray) -> tuple[np.ndarray | None, str]:
         """Find the calibration rows in tables that may have grown since, to compare other nodes with them.
 
         The mask ``[N]`` marks calibration rows with the features that they had; it is ``None`` if there are none, or
@@ -160,8 +160,8 @@ class UsedRows(Struct, frozen=True, eq=False):
             The ids of N nodes.
         x : numpy.ndarray
             Their features ``[N, F]``.
-        edge_index : numpy.ndarray
-            Their edges ``[2, E]``.
+        num_edges : numpy.ndarray
+            The number of edges that lead to each ``[N]``.
         """
         digests = _digests(ids, self.key)
         here = np.flatnonzero(np.isin(digests, self.calibration))
@@ -172,7 +172,7 @@ class UsedRows(Struct, frozen=True, eq=False):
             message += f", {len(here) - len(same)} of them with changed features"
         if not len(same):
             return None, message
-        edges, before = _edges_to(same, edge_index, len(x)), self.num_reference_edges * len(same) / total
+        edges, before = int(num_edges[same].sum()), self.num_reference_edges * len(same) / total
         if edges < _SAME_EDGES * before:
             return None, f"{message}, with {edges} edges instead of {round(before)}"
         mask = np.zeros(len(x), dtype=bool)
@@ -236,9 +236,3 @@ def _with_features(digests: np.ndarray, x: np.ndarray, key: bytes) -> np.ndarray
 def _hashed(values: Any, key: bytes) -> np.ndarray:
     digests = (hashlib.blake2b(value, digest_size=_DIGEST.itemsize, key=key).digest() for value in values)
     return np.frombuffer(b"".join(digests), dtype=_DIGEST)
-
-
-def _edges_to(nodes: np.ndarray, edge_index: np.ndarray, num_nodes: int) -> int:
-    chosen = np.zeros(num_nodes, dtype=bool)
-    chosen[nodes] = True
-    return int(chosen[edge_index[1]].sum())
