@@ -89,6 +89,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*FIT, "--out", "new", "--db", "sqlite:///shop.db"], "--db is given, but no query"),
     ([*FIT, *QUERY, "--db", "sqlite:///nowhere.db"], "nowhere.db does not exist; --db names a file"),
     ([*FIT, *QUERY, "--db", "sqlite:///shop.db"], "the query for nodes failed: no such table: nowhere"),
+    ([*FIT, *QUERY, "--nodes", "taken", "--db", "sqlite:///shop.db"], "all rows of a table are table:taken"),
+    ([*FIT, *QUERY, "--nodes", "drop taken", "--db", "sqlite:///shop.db"], "neither a file nor a query, which starts"),
     ([*FIT, *QUERY, "--db", "postgresql://me:hunter2@host/x"], "the address in --db contains a password"),
     ([*SCORE, "--out", "table:scores"], "--out table:scores is a table; name its database with --db"),
     ([*SCORE, "--out", "table:taken", "--db", "sqlite:///shop.db"], "the table taken exists already"),

@@ -160,6 +160,8 @@ def test_scores_in_a_database_are_reported_drawn_from_and_calibrated_on_as_those
     shop.run("update checks set known = (rowid - 1) % 9 > 0")
     checked = ("calibrate", "model", "--overwrite", "--json", "--out", "calibrated", "--checked")
     assert cli(*checked, "check.csv", *BOTH).stdout == cli(*checked, "table:checks", *tables).stdout
+    again = cli("sample-to-check", "model", "table:scores", *db, "--out", "table:checks", fails=True)
+    assert "the table checks exists already; give another --out" in again.stderr
     missing = cli("sample-to-check", "model", "table:scores", "--out", "c.csv", fails=True)
     assert "'table:scores' is in a database; name it with --db" in missing.stderr
 

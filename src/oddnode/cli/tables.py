@@ -158,6 +158,11 @@ def _opened(
     queries = [text for texts in tables.values() for text in texts or () if is_query(text)]
     if queries and db is None:
         raise ValueError(f"{queries[0][:60]!r} is in a database; name it with --db, for example sqlite:///file.db")
+    for text in (text for texts in tables.values() for text in texts or () if db is not None and not is_query(text)):
+        if not Path(text).suffix and not Path(text).exists():
+            named = f", all rows of a table are table:{text}" if text.isidentifier() else ""
+            start = "select, with, values, from or table"
+            raise ValueError(f"{text[:60]!r} is neither a file nor a query, which starts with {start}{named}")
     if db is not None and not queries and not db_is_used:
         raise ValueError("--db is given, but no query: give one for a table, for example 'select * from t' or table:t")
     with ExitStack() as stack:
@@ -171,7 +176,7 @@ def _opened(
         return {name: [opened(text, name) for text in texts or ()] or None for name, texts in tables.items()}
 
 
-def _target(out: Path, db: str | None, overwrite: bool) -> Path | DatabaseTable:
+def _target(out: Path, db: str | None, overwrite: bool | None) -> Path | DatabaseTable:
     """The file to write, or with ``table:NAME`` the table of the database."""
     if not str(out).startswith("table:"):
         return out
@@ -487,7 +492,7 @@ def sample_to_check(
     from oddnode.tables import read_schema
     from oddnode.tables import sample_to_check as draw
 
-    target = _target(out, db, overwrite=False)
+    target = _target(out, db, overwrite=None)
     tables = _opened({"scores": [scores]}, None, db, db_is_used=target is not out)
     report = draw(tables["scores"], target, read_schema(model).id_column, n, seed)
     print_facts(report.as_dict() | {"written": str(out)}, as_json)

@@ -110,21 +110,23 @@ class Database:
         if self._reading is None:
             with self:
                 return self.query(sql, what)
+        name = f"the query for {what}"
         if sql.startswith(_NAMED):
-            sql = f"SELECT * FROM {self.table(sql.removeprefix(_NAMED)).quoted}"  # nosec B608
+            table = self.table(sql.removeprefix(_NAMED))
+            name, sql = str(table), f"SELECT * FROM {table.quoted}"  # nosec B608
         statement = sql.strip().rstrip(";") + "\n"  # drivers put it into another, which a comment must not swallow
         with _errors(f"the query for {what} failed"):
-            return QueryTable(self._reading.stream(statement), f"the query for {what}")
+            return QueryTable(self._reading.stream(statement), name)
 
-    def table(self, name: str, overwrite: bool = False) -> DatabaseTable:
+    def table(self, name: str, overwrite: bool | None = False) -> DatabaseTable:
         """Name a table to write scores to, as ``out`` of `TableModel.score`.
 
         Parameters
         ----------
         name : str
             Its name, with its schema if it is not in the default one: ``"risk.scores"``.
-        overwrite : bool
-            Whether to replace an existing table; if not, it is an error.
+        overwrite : bool or None
+            Whether to replace an existing table; if not, it is an error, which for ``None`` does not suggest it.
         """
         return DatabaseTable(self, name, overwrite)
 
@@ -143,7 +145,7 @@ class DatabaseTable(TableTarget):
         As for `Database.table`, which makes it.
     """
 
-    def __init__(self, database: Database, name: str, overwrite: bool):
+    def __init__(self, database: Database, name: str, overwrite: bool | None):
         self._database, self._name, self._overwrite = database, tuple(name.split(".", 1)), overwrite
         if not all(self._name):
             raise TableError(f"{name!r} is no name of a table; expected for example scores or risk.scores")
@@ -187,7 +189,10 @@ class DatabaseTable(TableTarget):
                 yield
         except TableError as error:
             if "already exists" in str(error) and not self._overwrite:
-                raise TableError(f"{self} exists already; replace it with `overwrite`, or name another") from None
+                advice = (
+                    "give another `out`" if self._overwrite is None else "replace it with `overwrite`, or name another"
+                )
+                raise TableError(f"{self} exists already; {advice}") from None
             raise
 
 
