@@ -204,6 +204,20 @@ def test_special_files_among_sidecars_and_empty_arrays_do_not_hang(tmp_path: Pat
         GraphFolder(tmp_path / "none")
 
 
+@pytest.mark.parametrize("name", ["ax.bin", "sidecars.json", "ax.part"])
+def test_a_folder_in_place_of_a_sidecar_is_named_or_replaced(tmp_path: Path, name: str) -> None:
+    path = as_folder(random_graph(), tmp_path / "graph").path
+    expected = GraphFolder(path).as_graph().smoothed_x.clone()
+    (path / "ax.bin").unlink()
+    (path / name).unlink(missing_ok=True)
+    (path / name / "more").mkdir(parents=True)
+    if name == "ax.part":  # only a process that was killed leaves such a name
+        assert torch.equal(GraphFolder(path).as_graph().smoothed_x, expected)
+        return
+    with pytest.raises(FolderError, match=rf"{name} is a folder, expected a regular file"):
+        _ = GraphFolder(path).as_graph().smoothed_x
+
+
 def test_the_lock_is_never_a_link_to_another_file(tmp_path: Path) -> None:
     path = as_folder(random_graph(), tmp_path / "graph").path
     (tmp_path / "thesis.txt").write_text("years of work")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import tracemalloc
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -31,7 +33,7 @@ from oddnode import (
     load_task,
 )
 from oddnode.graph import GraphError
-from oddnode.large import folder_from_data
+from oddnode.large import FolderError, NodeChunk, build_folder, folder_from_data
 from oddnode.online import Judgement, growing
 from oddnode.tasks import Task
 
@@ -71,6 +73,27 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def energy(task: Task) -> Detector:
     return Detector(scorer=Energy(), epochs=5, device="cpu").fit(task.train)
+
+
+@pytest.mark.parametrize("cap", [0, 2.5, math.nan, "5", True])
+def test_a_number_of_neighbours_that_is_none_is_refused(energy: Detector, task: Task, cap: Any) -> None:
+    with pytest.raises(ValueError, match=f"max_neighbours is {cap!r}, expected an integer of 1 or more"):
+        LiveGraph(energy, task.train, max_neighbours=cap)
+
+
+def test_nothing_is_converted_silently(energy: Detector, task: Task, tmp_path: Path) -> None:
+    x, edges = task.train.x, task.train.edge_index
+    with pytest.raises(GraphError, match=r"graph\.directed is 'no', expected True or False"):
+        LiveGraph(energy, Data(x=x, edge_index=edges, directed="no"))
+    folder = build_folder(tmp_path, [NodeChunk(x.numpy(), ids=[7, *range(len(x) - 1)])], [edges.numpy()])
+    with pytest.raises(FolderError, match="has the id 7 more than once"):
+        LiveGraph(energy, folder)
+    live, row = LiveGraph(energy, task.train), x[:1].numpy()
+    with pytest.raises(GraphError, match="the rows: there are masked values"):
+        live.score(np.ma.array(row, mask=row > 0))
+    with pytest.raises(GraphError, match="the rows: 9007199254740993 would be rounded to 9007199254740992"):
+        live.score(np.full(row.shape, 2**53 + 1))
+    assert live.score(row.tolist())[0].score == live.score(np.ma.array(row))[0].score == live.score(x[:1])[0].score
 
 
 @pytest.fixture(scope="module")

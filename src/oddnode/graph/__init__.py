@@ -22,7 +22,9 @@ from oddnode.graph.training_data import split_validation as split_validation
 from oddnode.graph.training_data import training_set as training_set
 from oddnode.graph.validation import GraphError as GraphError
 from oddnode.graph.validation import as_labels as as_labels
+from oddnode.graph.validation import check_exact as check_exact
 from oddnode.graph.validation import check_labels as check_labels
 from oddnode.graph.validation import check_mask as check_mask
 from oddnode.graph.validation import checked_nodes as checked_nodes
+from oddnode.graph.validation import exact_array as exact_array
 from oddnode.graph.validation import positive_edges as positive_edges

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from oddnode._utils.lazy import is_instance
-from oddnode.graph.validation import GraphError
+from oddnode.graph.validation import GraphError, check_features_fit, exact_array
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -133,6 +133,8 @@ def _from_hetero_data(data: HeteroData, name: str) -> Data:
     sizes = [store.num_nodes for store in nodes.values()]
     starts = dict(zip(nodes, np.cumsum([0, *sizes]).tolist(), strict=False))
     blocks = [store.x if "x" in store else torch.empty(store.num_nodes, 0) for store in nodes.values()]
+    for kind, block in zip(nodes, blocks, strict=True):
+        check_features_fit(block, f"{name}: x of type {kind!r}")
     marked = [torch.cat([block, block.new_ones(len(block), 1)], dim=1) for block in blocks]
     columns = {"x": torch.block_diag(*marked) if len(nodes) > 1 else blocks[0]}
     for key, missing in _NODE_ATTRIBUTES.items():
@@ -164,6 +166,11 @@ def _check_types(data: HeteroData, nodes: dict[str, Any], name: str) -> None:
         raise GraphError(
             f"{name} has no nodes of type {lacking[0]!r}: give them x, or num_nodes if they have no features"
         )
+    for kind, store in nodes.items():
+        for key in ("x", *_NODE_ATTRIBUTES):
+            if key in store and len(store[key]) != store.num_nodes:
+                fault = f"{store.num_nodes} nodes of type {kind!r}, but {len(store[key])} values in {key!r}"
+                raise GraphError(f"{name} has {fault}; give one per node")
     labelled = [kind for kind, store in nodes.items() if "y" in store]
     if len(labelled) > 1:
         raise GraphError(
@@ -176,6 +183,22 @@ def _check_types(data: HeteroData, nodes: dict[str, Any], name: str) -> None:
             fault = "have no edge_index" if "edge_index" not in store else "have one number each, edge_attr"
             advice = "" if unnamed is None else "; if these are weights, call them edge_weight, otherwise remove them"
             raise GraphError(f"{name}: the edges of type {kind} {fault}{advice}")
+        _check_edges_of_type(store, [nodes[end].num_nodes for end in kind[::2]], f"{name}: the edges of type {kind}")
+
+
+def _check_edges_of_type(store: Any, sizes: list[int], what: str) -> None:
+    """Raise an error for what would be an edge, or a weight, of another type once all types are one graph."""
+    edges, weight = store.edge_index, store.get("edge_weight")
+    if edges.dtype == torch.bool or edges.dim() != 2 or len(edges) != 2:
+        raise GraphError(f"{what} are {edges.dtype} of shape {list(edges.shape)}, expected integers [2, edges]")
+    for own, size in zip(edges, sizes, strict=True):
+        wrong = own[(own < 0) | (own >= size)]
+        if len(wrong):
+            raise GraphError(
+                f"{what} have node {wrong[0]}, but there are only {size} nodes (0..{size - 1}) of its type"
+            )
+    if weight is not None and len(weight) != edges.shape[1]:
+        raise GraphError(f"{what} are {edges.shape[1]}, with {len(weight)} weights; give one per edge")
 
 
 def _from_networkx(graph: Any, name: str) -> Data:
@@ -207,7 +230,7 @@ def _as_tensor(values: list[Any], what: str) -> Tensor:
     try:
         if isinstance(values[0], Tensor):
             return torch.stack(values)
-        tensor = torch.from_numpy(np.asarray(values))
-    except (TypeError, ValueError, RuntimeError):
+        tensor = torch.from_numpy(exact_array(values, f"{what} of the NetworkX graph"))
+    except (TypeError, RuntimeError):
         raise GraphError(f"{what} of the NetworkX graph must be numbers of equal shape everywhere") from None
     return tensor.float() if tensor.is_floating_point() else tensor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,38 @@ _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 class GraphError(ValueError):
     """An invalid graph; the message says what is wrong, what was expected and what to do."""
+
+
+def exact_array(values: Any, what: str) -> np.ndarray:
+    """Read what a user gives as an array that has these values and no others; ``what`` names it in errors."""
+    parts = values if isinstance(values, (list, tuple)) else ()
+    if any(map(np.ma.is_masked, (values, *parts))):
+        raise GraphError(f"{what}: there are masked values, which have no numbers; fill them, or leave them out")
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GraphError(f"{what}: this is no array of numbers of equal shape everywhere: {error}") from None
+    own = np.array(values, dtype=object) if parts and array.dtype.kind in "biufU" else array
+    if own is not array and own.shape == array.shape:  # numpy makes all values of a list alike
+        for given, found in zip(own.flat, array.reshape(-1).tolist(), strict=True):
+            if given != found and given == given:  # NaN is refused where it matters
+                raise GraphError(f"{what}: {given!r} is among values that make it {found!r}; give values of one type")
+    return array
+
+
+def check_exact(found: Any, given: Any, what: str) -> None:
+    """Raise an error if integers were changed when they became floating point, as those above 2**24 or 2**53 may be.
+
+    Both are arrays, or both tensors.
+    """
+    with np.errstate(invalid="ignore"):  # of floats that are larger than any integer
+        back = found.astype(given.dtype) if isinstance(found, np.ndarray) else found.to(given.dtype)
+    if bool((back != given).any()):
+        first, rounded = given[back != given][0].item(), found[back != given][0].item()
+        raise GraphError(
+            f"{what}: {first} would be rounded to {rounded:.0f} ({found.dtype}); convert it yourself, to double "
+            "precision or to smaller numbers"
+        )
 
 
 def _refuse_meta(tensor: Tensor, name: str) -> None:
@@ -56,11 +89,18 @@ def _checked_features(data: GraphSource) -> Tensor:
         raise GraphError("the graph has no nodes")
     if x.is_complex():
         raise GraphError(f"data.x is {x.dtype}, expected real numbers")
+    check_features_fit(x, "data.x")
     x = x.to(x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32)
     if not bool(x.sum().isfinite()):  # a sum is quick, and finite only if everything is
         _refuse_infinite(x)
     # The caller's gradients are not ours to compute.
     return _differentiable(x.detach() if x.requires_grad else x)
+
+
+def check_features_fit(x: Tensor, what: str) -> None:
+    """Raise an error for integers that single precision, which features of integers get, cannot hold."""
+    if not x.is_floating_point() and x.dtype.itemsize > 2:
+        check_exact(x.to(torch.float32), x, what)
 
 
 def _refuse_infinite(x: Tensor) -> None:

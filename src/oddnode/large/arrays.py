@@ -52,7 +52,7 @@ class ArrayWriter(AbstractContextManager):
 
     def __init__(self, path: Path, dtype: str):
         self.path = path
-        self._dtype = np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
         self._file = path.open("wb")
         self._crc32 = 0
         self._shape: tuple[int, ...] = (0,)
@@ -67,7 +67,7 @@ class ArrayWriter(AbstractContextManager):
             raise FolderError(
                 f"rows of {self.path.stem!r} have {list(rows.shape[1:])} columns, expected {list(self._shape[1:])}"
             )
-        rows = np.ascontiguousarray(rows, self._dtype)
+        rows = np.ascontiguousarray(rows, self.dtype)
         self._file.write(rows.data)
         self._crc32 = zlib.crc32(rows.data, self._crc32)
         self._shape = (self._shape[0] + len(rows), *rows.shape[1:])
@@ -76,7 +76,7 @@ class ArrayWriter(AbstractContextManager):
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        return ArrayEntry(self._dtype.name, self._shape, self._crc32)  # type: ignore[arg-type]
+        return ArrayEntry(self.dtype.name, self._shape, self._crc32)  # type: ignore[arg-type]
 
 
 def write_array(path: Path, values: np.ndarray) -> ArrayEntry:

@@ -31,7 +31,7 @@ from oddnode.large.arrays import (
     write_array,
 )
 from oddnode.large.buckets import EdgeBuckets
-from oddnode.large.chunks import EdgeChunk, NodeChunk, check_columns, checked_features, edges_of
+from oddnode.large.chunks import EdgeChunk, NodeChunk, check_columns, checked_array, checked_features, edges_of
 from oddnode.large.folder import ID_ARRAYS, MASKS, GraphFolder
 from oddnode.large.manifest import (
     BUILDING,
@@ -185,16 +185,25 @@ class FolderBuilder(AbstractContextManager):
 
     def _write_nodes(self, chunks: Iterable[NodeChunk], facts: dict[str, Any] | None, notes: list[str] | None) -> Stage:
         writers: dict[str, ArrayWriter] = {}
-        num_nodes, largest = 0, 0.0
+        num_nodes, largest, first = 0, 0.0, set[str]()
         ids = _IdWriter(self._new_array)
         for chunk in chunks:
             x, columns, own_ids = _parts_of(chunk, num_nodes)
-            if num_nodes and set(columns) != set(writers):
-                raise FolderError(f"chunks of nodes have different parts: {sorted(columns)} and {sorted(writers)}")
+            parts = set(columns) | ({"ids"} if own_ids is not None else set())
+            first = parts if not num_nodes else first
+            if parts != first:
+                raise FolderError(f"chunks of nodes have different parts: {sorted(parts)} and {sorted(first)}")
+            if "x" in writers and x.dtype == np.float64 and writers["x"].dtype != x.dtype:
+                raise FolderError(
+                    "a chunk has features in double precision after others in single precision; give all in the same"
+                )
             for name, values in columns.items():
                 if name not in writers:
                     writers[name] = self._new_array(name, "int64" if name == "y" else values.dtype.name)
                 writers[name].append(values)
+            classes = (facts or {}).get("classes")
+            if classes is not None and "y" in columns and columns["y"].max(initial=-1) >= len(classes):
+                raise FolderError(f"y has the class {columns['y'].max()}, but there are only {len(classes)} classes")
             ids.append(own_ids, num_nodes)
             num_nodes += len(x)
             largest = max(largest, float(np.abs(x).max(initial=0.0)))
@@ -296,12 +305,14 @@ class FolderBuilder(AbstractContextManager):
 
 def _parts_of(chunk: NodeChunk, first: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray | None]:
     """Check a chunk, and return its features, all that is written as it is, and its ids."""
+    if not isinstance(chunk, NodeChunk):
+        raise FolderError(f"a chunk of nodes is {type(chunk).__name__}, expected a NodeChunk")
     unknown = next((name for name in chunk.masks if name not in MASKS), None)
     if unknown is not None:  # names become file names
         raise FolderError(f"{unknown!r} is not a mask, expected one of {', '.join(MASKS)}")
-    x = checked_features(np.asarray(chunk.x), first)
+    x = checked_features(chunk.x, first)
     given = {"y": chunk.y, "ids": chunk.ids} | chunk.masks
-    columns = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    columns = {name: checked_array(each, f"{name!r} of a chunk") for name, each in given.items() if each is not None}
     check_columns(columns, len(x))
     ids = columns.pop("ids", None)
     return x, {"x": x} | columns, ids
@@ -406,9 +417,18 @@ def build_folder(
     tensor([[0, 0, 1],
             [1, 2, 2]])
     """
+    if classes is not None and not isinstance(classes, (list, tuple)):
+        raise FolderError(f"classes is {type(classes).__name__}, expected a list of strings, integers or booleans")
     odd = next((label for label in classes or () if not isinstance(label, (bool, int, str))), None)
     if odd is not None:
         raise FolderError(f"classes has {odd!r}, expected strings, integers or booleans")
+    if len({(type(label), label) for label in classes or ()}) < len(classes or ()):
+        raise FolderError(f"classes has a label twice: {classes}; give each class a label of its own")
+    if made_from is not None and not isinstance(made_from, str):
+        raise FolderError(f"made_from is {made_from!r}, expected a string")
+    for name, given in (("nodes", nodes), ("edges", edges)):
+        if not isinstance(given, Iterable):
+            raise FolderError(f"{name} is {type(given).__name__}, expected a list or another iterable of chunks")
     with FolderBuilder(out, made_from or secrets.token_hex(16), on_progress) as builder:
         if not builder.is_complete:
             builder.add_nodes(lambda: nodes, {} if classes is None else {"classes": classes})

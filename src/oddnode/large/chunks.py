@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from oddnode.graph import GraphError
+from oddnode.graph import GraphError, check_exact, exact_array
 
 #: Some edges ``[2, n]`` from source to target, as indices of nodes; or a pair of these and their weights ``[n]``.
 EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
@@ -41,13 +41,25 @@ class NodeChunk:
     masks: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def checked_features(x: np.ndarray, first: int) -> np.ndarray:
+def checked_array(values: Any, what: str) -> np.ndarray:
+    """A part of a chunk as an array; in a list, numpy would take booleans among integers for 0 and 1."""
+    array = exact_array(values, what)
+    own = np.array(values, dtype=object) if isinstance(values, (list, tuple)) and array.dtype.kind in "iu" else array
+    if own is not array and any(isinstance(each, bool) for each in own.flat):
+        raise GraphError(f"{what}: there are booleans among integers; give values of one type")
+    return array
+
+
+def checked_features(values: Any, first: int) -> np.ndarray:
     """Check the features of some nodes."""
+    x = exact_array(values, "the features of a chunk")
     if x.ndim != 2 or x.shape[1] == 0 or x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise GraphError(
             f"a chunk has features of type {x.dtype} and shape {list(x.shape)}, expected real numbers [nodes, features]"
         )
-    x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+    given, x = x, x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize == 8 else np.float32, copy=False)
+    if given.dtype.kind in "iu":
+        check_exact(x, given, "the features of a chunk")
     if not np.isfinite(x.sum()):  # a sum is quick, and finite only if everything is
         wrong = ~np.isfinite(x)
         if wrong.any():
@@ -118,7 +130,9 @@ def edges_of(
 
 def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges:
     """The edges of a chunk that follows ``first`` other edges."""
-    edges, *weights = map(np.asarray, chunk if isinstance(chunk, tuple) else (chunk,))
+    edges, *weights = (
+        checked_array(part, "a chunk of edges") for part in (chunk if isinstance(chunk, tuple) else (chunk,))
+    )
     if edges.ndim != 2 or len(edges) != 2 or (edges.size and edges.dtype.kind not in "iu") or len(weights) > 1:
         raise GraphError(
             f"a chunk has edges of type {edges.dtype} and shape {list(edges.shape)}, expected integers "
@@ -132,12 +146,14 @@ def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges
 
 
 def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarray:
-    if weight.shape != (num_edges,) or weight.dtype.kind not in "biuf":
+    if weight.shape != (num_edges,) or weight.dtype.kind not in "biuf" or weight.dtype.itemsize > 8:
         raise GraphError(
             f"a chunk has {num_edges} edges, but weights of type {weight.dtype} and shape {list(weight.shape)}; give "
             "one real number per edge"
         )
-    weight = weight.astype(np.float64, copy=False)
+    given, weight = weight, weight.astype(np.float64, copy=False)
+    if given.dtype.kind in "iu":
+        check_exact(weight, given, "the weights of a chunk")
     wrong = ~((weight >= 0) & (weight < np.inf))  # NaN fails both comparisons
     if wrong.any():
         index = int(wrong.argmax())

@@ -19,6 +19,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from oddnode._utils.atomic_files import remove
 from oddnode.large.arrays import (
     ANEW,
     ArrayEntry,
@@ -102,7 +103,7 @@ def _made(spec: SidecarSpec, make: Callable[[], Tensor]) -> ArrayEntry:
     ranks = active_ranks()
     if ranks.is_first:
         for left in spec.folder.glob("*.part"):  # left by a killed process: writers hold the lock
-            left.unlink()
+            remove(left)
     values = make()
     return ranks.on_rank_zero(lambda: _written(spec, values.numpy().astype(spec.dtype, copy=False)), ArrayEntry)
 

@@ -50,6 +50,7 @@ from oddnode.scoring.evidence import Judged, judge_together
 from oddnode.tables import TableGraph, TableModel
 from oddnode.tables.scores import fitting_outputs
 from oddnode.tables.used_rows import arrow_ids
+from oddnode.tables.values import pc
 
 T = TypeVar("T")
 # The edges of nodes up to this many hops away are read for one arrival, at most.
@@ -118,13 +119,16 @@ class LiveGraph:
 
     @gradients_enabled()
     def __init__(self, model: Detector | TableModel, graph: Any, *, max_neighbours: int = 256):
-        if max_neighbours < 1:
-            raise ValueError(f"max_neighbours is {max_neighbours}, expected 1 or more")
+        if isinstance(max_neighbours, bool) or not isinstance(max_neighbours, (int, np.integer)) or max_neighbours < 1:
+            raise ValueError(f"max_neighbours is {max_neighbours!r}, expected an integer of 1 or more")
         self._start(model, max_neighbours)
         source, ids = self._opened(graph)
         outputs = self._base_outputs(source)
+        given = getattr(source, "directed", None)
+        if given is not None and not isinstance(given, (bool, np.bool_)):
+            raise GraphError(f"graph.directed is {given!r}, expected True or False")
         directed = not outputs.graph.is_symmetric if self._schema is None else self._schema.directed
-        self.directed = directed or bool(getattr(source, "directed", False))
+        self.directed = directed or bool(given)
         self._prepare(outputs, ids)
 
     def _start(self, model: Detector | TableModel, max_neighbours: int) -> None:
@@ -146,7 +150,12 @@ class LiveGraph:
             graph = GraphFolder(graph)
         if isinstance(graph, GraphFolder):
             arrays = graph.id_arrays()
-            return graph, arrow_ids(arrays, 0, graph.num_nodes) if arrays else None
+            ids = arrow_ids(arrays, 0, graph.num_nodes) if arrays else None
+            if ids is not None and pc.count_distinct(ids).as_py() < len(ids):
+                counts = pc.value_counts(ids)
+                again = counts.field("values")[int(np.argmax(counts.field("counts")))]
+                raise FolderError(f"{graph.path} has the id {again.as_py()!r} more than once; give each node its own")
+            return graph, ids
         if self._schema is not None and not isinstance(graph, TableGraph):
             raise TypeError(
                 f"graph is {type(graph).__name__}; with a model of tables, give model.read(nodes, edges), or a folder "

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oddnode.graph import GraphError
+from oddnode.graph import GraphError, check_exact, exact_array
 from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids
 from oddnode.tables import TableSchema, read_nodes
 from oddnode.tables.columns import ColumnCounts, Number
@@ -77,8 +77,8 @@ def read_rows(
 
 def _features(rows: Any, like: Tensor) -> Tensor:
     try:
-        given = torch.as_tensor(rows)
-    except (TypeError, ValueError, RuntimeError) as error:
+        given = torch.as_tensor(rows if isinstance(rows, Tensor) else exact_array(rows, "the rows"))
+    except (TypeError, RuntimeError) as error:
         raise GraphError(f"the rows cannot be read as features: {error}") from None
     if given.dim() != 2 or given.shape[1] != like.shape[1] or given.is_complex() or given.dtype == torch.bool:
         raise GraphError(
@@ -86,6 +86,8 @@ def _features(rows: Any, like: Tensor) -> Tensor:
             f"{like.shape[1]}]; a single arrival is a matrix with one row"
         )
     x = given.detach().to(like, copy=True)
+    if not given.is_floating_point():
+        check_exact(x.cpu(), given.cpu(), "the rows")
     if not bool(x.isfinite().all()):
         row, column = (~x.isfinite()).nonzero()[0].tolist()
         raise GraphError(f"feature {column} of arrival {row} is {float(x[row, column])}, expected a finite number")
