@@ -37,27 +37,13 @@ Explain = Annotated[bool, Query(description="Say why in words.")]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request may ask.
+    """How much one request may ask."""
 
-    Parameters
-    ----------
-    body : int
-        Bytes of a body.
-    nodes : int
-        Rows that the networks compute.
-    edges : int
-        Edges.
-    ids : int
-        Ids whose kept scores are asked.
-    seconds : float
-        How long a body may take to arrive.
-    """
-
-    body: int = 64 * 2**20
-    nodes: int = 50_000
-    edges: int = 500_000
-    ids: int = 1_000_000
-    seconds: float = 30.0
+    body: int = 64 * 2**20  #: Bytes of a body.
+    nodes: int = 50_000  #: Rows that the networks compute.
+    edges: int = 500_000  #: Edges.
+    ids: int = 1_000_000  #: Ids whose kept scores are asked.
+    seconds: float = 30.0  #: How long a body may take to arrive.
 
 
 def create_app(state: State, access: Access | None = None, limits: Limits | None = None) -> FastAPI:

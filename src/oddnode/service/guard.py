@@ -61,21 +61,12 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may do what.
+    """Who may do what."""
 
-    Parameters
-    ----------
-    token : str, optional
-        With it everything is allowed. Without one, everybody who reaches the port may do everything.
-    read_token : str, optional
-        With it everything is allowed that changes nothing.
-    hosts : sequence of str
-        The names under which the service is asked, without ports; empty = any.
-    """
-
+    #: With it everything is allowed. Without one, everybody who reaches the port may do everything.
     token: str | None = None
-    read_token: str | None = None
-    hosts: Sequence[str] = LOOPBACK
+    read_token: str | None = None  #: With it everything is allowed that changes nothing.
+    hosts: Sequence[str] = LOOPBACK  #: The names under which the service is asked, without ports; empty = any.
 
     def __post_init__(self) -> None:
         if self.read_token is not None and self.token is None:

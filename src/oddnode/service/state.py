@@ -85,25 +85,13 @@ _REFUSALS = (GraphError, TableError)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model and the graph it serves come from.
+    """Where a model and the graph it serves come from."""
 
-    Parameters
-    ----------
-    model : Path
-        The folder of a saved model.
-    graph : Path, optional
-        A graph folder, in place of tables.
-    nodes, edges : sequence of Path
-        Files of tables, for a model of tables.
-    max_neighbours : int
-        As for `LiveGraph`.
-    """
-
-    model: Path
-    graph: Path | None = None
-    nodes: Sequence[Path] = ()
+    model: Path  #: The folder of a saved model.
+    graph: Path | None = None  #: A graph folder, in place of tables.
+    nodes: Sequence[Path] = ()  #: `nodes`, `edges`: files of tables, for a model of tables.
     edges: Sequence[Path] = ()
-    max_neighbours: int = 256
+    max_neighbours: int = 256  #: As for `LiveGraph`.
 
     def facts(self) -> dict[str, str]:
         """What changes are relative to: the hashes of the model and of the base, and the settings."""

@@ -30,57 +30,32 @@ _MOST_SHARED = 4
 
 @dataclass(frozen=True)
 class SharedValue:
-    """A value that most rows of a finding have and few known rows.
+    """A value that most rows of a finding have and few known rows."""
 
-    Parameters
-    ----------
-    column : str
-        The column.
-    value : str or None
-        The category; ``None`` for words and numbers.
-    num_rows : int
-        How many rows of the finding have the word, the category, or a number outside the range of known rows.
-    num_alike, num_known : int
-        How many of the known rows of all labels have the word or the category; for numbers 5 % lie outside the range.
-    low, high : float or None
-        The range of 95 % of the known numbers; ``None`` for words and categories.
-    """
-
-    column: str
-    value: str | None
+    column: str  #: The column.
+    value: str | None  #: The category; ``None`` for words and numbers.
+    #: How many rows of the finding have the word, the category, or a number outside the range of known rows.
     num_rows: int
+    #: `num_alike`, `num_known`: how many of the known rows of all labels have the word or the category; for numbers 5 %
+    #: lie outside the range.
     num_alike: int
     num_known: int
+    #: `low`, `high`: the range of 95 % of the known numbers; ``None`` for words and categories.
     low: float | None = None
     high: float | None = None
 
 
 @dataclass(frozen=True)
 class FlaggedGroup:
-    """A finding: flagged rows that belong together.
+    """A finding: flagged rows that belong together."""
 
-    Parameters
-    ----------
-    number : int
-        1 for the largest finding.
-    rows : tuple of int
-        Rows of the table of nodes.
-    num_flagged : int
-        The number of flagged rows among which findings were looked for.
-    num_linked : int
-        How many rows of the finding are linked to another of its rows.
-    labels : dict
-        How many of them have each predicted label, the most frequent, which is the nearest known one, first.
-    shared : tuple of SharedValue
-        What they share.
-    """
-
-    number: int
-    rows: tuple[int, ...]
-    num_flagged: int
-    num_linked: int
+    number: int  #: 1 for the largest finding.
+    rows: tuple[int, ...]  #: Rows of the table of nodes.
+    num_flagged: int  #: The number of flagged rows among which findings were looked for.
+    num_linked: int  #: How many rows of the finding are linked to another of its rows.
+    #: How many of them have each predicted label, the most frequent, which is the nearest known one, first.
     labels: dict[str | int | bool, int]
-    shared: tuple[SharedValue, ...]
+    shared: tuple[SharedValue, ...]  #: What they share.
 
     def __str__(self) -> str:
         total, (label, count) = len(self.rows), next(iter(self.labels.items()))

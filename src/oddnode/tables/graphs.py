@@ -68,39 +68,18 @@ def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra:
 
 @dataclass(frozen=True)
 class TableGraph:
-    """Two tables in memory, ready to be scored.
+    """Two tables in memory, ready to be scored."""
 
-    Parameters
-    ----------
-    ids : pyarrow.Array
-        Ids of the N nodes, in the order of the table.
-    source : GraphSource
-        Their features and edges, with edge weights if there are any.
-    num_edges : int
-        Number of distinct edges in the table of edges.
-    columns : dict
-        Further columns of the table of nodes, by name.
-    name : str
-        The name of the table of nodes, for messages.
-    notes : list of str
-        Notes for the user.
-    is_arrival : numpy.ndarray or None
-        Whether rows are later than the training rows ``[N]``; ``None`` if their times are unknown.
-    counts : list of ColumnCounts
-        What encoding found in each feature column.
-    days : numpy.ndarray or None
-        The days of the rows, as numbers ``[N]``; ``None`` if their times are unknown.
-    """
-
-    ids: Any
-    source: Any
-    num_edges: int
-    columns: dict[str, Any]
-    name: str
-    notes: list[str]
+    ids: Any  #: Ids of the N nodes, in the order of the table.
+    source: Any  #: Their features and edges, with edge weights if there are any.
+    num_edges: int  #: Number of distinct edges in the table of edges.
+    columns: dict[str, Any]  #: Further columns of the table of nodes, by name.
+    name: str  #: The name of the table of nodes, for messages.
+    notes: list[str]  #: Notes for the user.
+    #: Whether rows are later than the training rows ``[N]``; ``None`` if their times are unknown.
     is_arrival: np.ndarray | None = None
-    counts: list[ColumnCounts] = field(default_factory=list)
-    days: np.ndarray | None = None
+    counts: list[ColumnCounts] = field(default_factory=list)  #: What encoding found in each feature column.
+    days: np.ndarray | None = None  #: The days of the rows, as numbers ``[N]``; ``None`` if their times are unknown.
 
     @cached_property
     def data(self) -> Data:

@@ -65,20 +65,12 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class KnownValues:
-    """Statistics of the labelled rows that a model was fitted on, by label and feature. Saved with the model.
+    """Statistics of the labelled rows that a model was fitted on, by label and feature. Saved with the model."""
 
-    Parameters
-    ----------
-    num_rows : numpy.ndarray
-        Number of rows of each label, and of all labels ``[C + 1]``.
-    notable : numpy.ndarray
-        Surprise of the three rarest values of a row together, which nine in ten of these rows do not reach ``[C + 1]``.
-    features : numpy.ndarray
-        Statistics of each feature ``[C + 1, F, 6]``: least, low, median, high and most, and a number of rows.
-    """
-
-    num_rows: np.ndarray
+    num_rows: np.ndarray  #: Number of rows of each label, and of all labels ``[C + 1]``.
+    #: Surprise of the three rarest values of a row together, which nine in ten of these rows do not reach ``[C + 1]``.
     notable: np.ndarray
+    #: Statistics of each feature ``[C + 1, F, 6]``: least, low, median, high and most, and a number of rows.
     features: np.ndarray
 
     @classmethod

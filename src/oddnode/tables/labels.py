@@ -110,15 +110,9 @@ def read_marks(array: Any, where: str, column: str) -> np.ndarray:
 
 @dataclass
 class Split:
-    """Indices of the labelled nodes by use.
+    """Indices of the labelled nodes by use."""
 
-    Parameters
-    ----------
-    train, validation, calibration : numpy.ndarray
-        Indices ``[n]``, ascending.
-    """
-
-    train: np.ndarray
+    train: np.ndarray  #: `train`, `validation`, `calibration`: indices ``[n]``, ascending.
     validation: np.ndarray
     calibration: np.ndarray
 

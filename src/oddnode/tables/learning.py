@@ -241,29 +241,16 @@ def _are_different(array: Any, values: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """How `TableModel.fit` read a column.
+    """How `TableModel.fit` read a column."""
 
-    Parameters
-    ----------
-    name : str
-        The column.
-    read_as : str
-        ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"time"``, ``"number"``, ``"count"`` (mostly 0),
-        ``"category"``, or ``"constant"``, ``"other id"`` and ``"dates"``, which are left out.
-    detail : str
-        The range of numbers, or the number of different values.
-    num_values, num_missing : int
-        Numbers of rows with and without a value.
-    low, high : float or None
-        The smallest and the largest number.
-    """
-
-    name: str
+    name: str  #: The column.
+    #: ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"time"``, ``"number"``, ``"count"`` (mostly 0),
+    #: ``"category"``, or ``"constant"``, ``"other id"`` and ``"dates"``, which are left out.
     read_as: str
-    detail: str
-    num_values: int
+    detail: str  #: The range of numbers, or the number of different values.
+    num_values: int  #: `num_values`, `num_missing`: numbers of rows with and without a value.
     num_missing: int
-    low: float | None = None
+    low: float | None = None  #: `low`, `high`: the smallest and the largest number.
     high: float | None = None
 
     def __str__(self) -> str:

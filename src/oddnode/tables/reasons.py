@@ -21,78 +21,41 @@ _NOTABLE = 0.1
 
 @dataclass(frozen=True)
 class ColumnReason:
-    """An unusual value of a row, beside those of known rows: the labelled rows that the model was fitted on.
+    """An unusual value of a row, beside those of known rows: the labelled rows that the model was fitted on."""
 
-    Parameters
-    ----------
-    column : str
-        The column.
-    kind : {"number", "word", "category", "unseen"}
-        How it is compared: as a number, as a count that most rows do not have, as a category, or as a category that was
-        not seen at fit.
-    value : float or str
-        The value of the row.
-    label : str, int, bool or None
-        The predicted label, with whose known rows the value is compared; ``None`` for those of all labels.
-    num_known : int
-        The number of these rows.
-    num_alike : int or None
-        How many of them have the word or the category; ``None`` for numbers.
-    low, high : float or None
-        The range of 95 % of their numbers; ``None`` for words and categories.
-    surprise : float
-        Minus the log of the share of known rows with a value as rare; larger for numbers beyond all known ones.
-    """
-
-    column: str
+    column: str  #: The column.
+    #: How it is compared: as a number, as a count that most rows do not have, as a category, or as a category that was
+    #: not seen at fit.
     kind: Literal["number", "word", "category", "unseen"]
-    value: float | str
+    value: float | str  #: The value of the row.
+    #: The predicted label, with whose known rows the value is compared; ``None`` for those of all labels.
     label: str | int | bool | None
-    num_known: int
-    num_alike: int | None
-    low: float | None
+    num_known: int  #: The number of these rows.
+    num_alike: int | None  #: How many of them have the word or the category; ``None`` for numbers.
+    low: float | None  #: `low`, `high`: the range of 95 % of their numbers; ``None`` for words and categories.
     high: float | None
+    #: Minus the log of the share of known rows with a value as rare; larger for numbers beyond all known ones.
     surprise: float
 
 
 @dataclass(frozen=True)
 class LinkReason:
-    """The rows that a flagged row is linked to.
+    """The rows that a flagged row is linked to."""
 
-    Parameters
-    ----------
-    label : str, int or bool
-        The predicted label of the row itself.
-    num_links : int
-        Their number; each counts once.
-    labels : dict
-        How many of them have each predicted label, the most frequent first.
-    num_flagged : int
-        How many of them are flagged.
-    """
-
-    label: str | int | bool
-    num_links: int
-    labels: dict[str | int | bool, int]
-    num_flagged: int
+    label: str | int | bool  #: The predicted label of the row itself.
+    num_links: int  #: Their number; each counts once.
+    labels: dict[str | int | bool, int]  #: How many of them have each predicted label, the most frequent first.
+    num_flagged: int  #: How many of them are flagged.
 
 
 @dataclass(frozen=True)
 class RowReason:
-    """Why a row is flagged.
+    """Why a row is flagged."""
 
-    Parameters
-    ----------
-    row : int
-        The row of the table of nodes.
-    columns : tuple of ColumnReason
-        Its most unusual values, the most unusual first; empty if nine in ten known rows have values as unusual.
-    links : LinkReason or None
-        The rows that it is linked to, if fewer of them have its predicted label than for nine in ten unflagged rows.
-    """
-
-    row: int
+    row: int  #: The row of the table of nodes.
+    #: Its most unusual values, the most unusual first; empty if nine in ten known rows have values as unusual.
     columns: tuple[ColumnReason, ...]
+    #: The rows that it is linked to, if fewer of them have its predicted label than for nine in ten unflagged rows.
     links: LinkReason | None
 
     @property

@@ -61,21 +61,12 @@ class TrainingGraph:
 
 @dataclass(frozen=True)
 class TrainingTables:
-    """The tables to fit on. Files are opened once, when they are first needed.
+    """The tables to fit on. Files are opened once, when they are first needed."""
 
-    Parameters
-    ----------
-    nodes, edges : path, table in memory, or a list of these
-        As for `oddnode.tables.open_table`.
-    options : TableOptions
-        The roles of their columns; a `TableSchema` reads tables as its model does, for `prepare`.
-    exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
-        Nodes that are known to be OOD, and the edges between them.
-    """
-
-    nodes: Any
+    nodes: Any  #: `nodes`, `edges`: as for `oddnode.tables.open_table`.
     edges: Any
-    options: TableOptions
+    options: TableOptions  #: The roles of their columns; a `TableSchema` reads tables as its model does, for `prepare`.
+    #: `exposure_nodes`, `exposure_edges`: nodes that are known to be OOD, and the edges between them.
     exposure_nodes: Any = None
     exposure_edges: Any = None
 

@@ -19,43 +19,22 @@ from oddnode.watch.windows import Windows
 
 @dataclass
 class Rows:
-    """Some rows as a model judges them; n is their number.
+    """Some rows as a model judges them; n is their number."""
 
-    Parameters
-    ----------
-    ids : list
-        Their ids.
-    scores, p_values : numpy.ndarray
-        Their scores and p-values ``[n]``.
-    predicted : list of str
-        Their most likely labels.
-    evidence : dict
-        The p-value of each row by kind of evidence ``[n]``.
-    why : list of str or None
-        The reasons for flagging them.
-    num_links : numpy.ndarray or None
-        How many links each has ``[n]``; ``None`` if nobody knows, like the next one.
-    same_label : numpy.ndarray or None
-        The share of these that lead to rows with the same predicted label ``[n]``; NaN without links.
-    links_among : int
-        Number of links between these rows, and between them and new rows before them.
-    changes : list of Change
-        The columns in which they differ from known rows.
-    notes : list of str
-        Notes for the user.
-    """
-
-    ids: list[Any]
-    scores: np.ndarray
+    ids: list[Any]  #: Their ids.
+    scores: np.ndarray  #: `scores`, `p_values`: their scores and p-values ``[n]``.
     p_values: np.ndarray
-    predicted: list[str]
+    predicted: list[str]  #: Their most likely labels.
+    #: The p-value of each row by kind of evidence ``[n]``.
     evidence: dict[str, np.ndarray] = field(default_factory=dict)
-    why: list[str | None] = field(default_factory=list)
+    why: list[str | None] = field(default_factory=list)  #: The reasons for flagging them.
+    #: How many links each has ``[n]``; ``None`` if nobody knows, like the next one.
     num_links: np.ndarray | None = None
+    #: The share of these that lead to rows with the same predicted label ``[n]``; NaN without links.
     same_label: np.ndarray | None = None
-    links_among: int = 0
-    changes: list[Change] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    links_among: int = 0  #: Number of links between these rows, and between them and new rows before them.
+    changes: list[Change] = field(default_factory=list)  #: The columns in which they differ from known rows.
+    notes: list[str] = field(default_factory=list)  #: Notes for the user.
 
 
 class Source(Protocol):

@@ -30,71 +30,35 @@ _CHANGED = 0.05
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """How the new rows differ from the known rows in a column.
+    """How the new rows differ from the known rows in a column."""
 
-    Parameters
-    ----------
-    column : str
-        The column.
-    what : str
-        Which values are counted, in words.
-    known, new : float
-        The share of the known and of the new rows that have such a value.
-    """
-
-    column: str
-    what: str
-    known: float
+    column: str  #: The column.
+    what: str  #: Which values are counted, in words.
+    known: float  #: `known`, `new`: the share of the known and of the new rows that have such a value.
     new: float
 
 
 @dataclass(frozen=True)
 class ScorePage:
-    """Everything on the page.
+    """Everything on the page."""
 
-    Parameters
-    ----------
-    ids : list of str
-        The ids of the N nodes of the tables.
-    scores : numpy.ndarray
-        Their scores ``[N]``; NaN for nodes that the table of scores does not have.
-    is_flagged, is_new : numpy.ndarray
-        Which are flagged ``[N]``, and which the model was not fitted on ``[N]``; none is new if nobody knows.
-    predicted : list of str or None
-        Their predicted labels.
-    why : dict
-        The reasons for flagging a node, by row.
-    edges : numpy.ndarray
-        The links ``[2, E]``.
-    calibration : Calibration
-        The known nodes that the model was calibrated on.
-    threshold : float
-        The calibrated threshold, or one that flags the same nodes as a budget or a rate of false discoveries.
-    findings : list of FlaggedGroup
-        Flagged nodes that belong together.
-    changes : list of ColumnChange
-        Columns in which new rows differ, the largest difference first.
-    notes : list of str
-        What was not seen, or may not be right.
-    facts : dict
-        The model and the tables, by name.
-    forecast : list of (str, str, float)
-        Ways to alter rows, by name and in words, and the share of altered known rows that would be flagged at 5 %.
-    """
-
-    ids: list[str]
-    scores: np.ndarray
+    ids: list[str]  #: The ids of the N nodes of the tables.
+    scores: np.ndarray  #: Their scores ``[N]``; NaN for nodes that the table of scores does not have.
+    #: `is_flagged`, `is_new`: which are flagged ``[N]``, and which the model was not fitted on ``[N]``; none is new if
+    #: nobody knows.
     is_flagged: np.ndarray
     is_new: np.ndarray
-    predicted: list[str | None]
-    why: dict[int, str]
-    edges: np.ndarray
-    calibration: Calibration
+    predicted: list[str | None]  #: Their predicted labels.
+    why: dict[int, str]  #: The reasons for flagging a node, by row.
+    edges: np.ndarray  #: The links ``[2, E]``.
+    calibration: Calibration  #: The known nodes that the model was calibrated on.
+    #: The calibrated threshold, or one that flags the same nodes as a budget or a rate of false discoveries.
     threshold: float
-    findings: list[FlaggedGroup]
-    changes: list[ColumnChange]
-    notes: list[str]
-    facts: dict[str, Any]
+    findings: list[FlaggedGroup]  #: Flagged nodes that belong together.
+    changes: list[ColumnChange]  #: Columns in which new rows differ, the largest difference first.
+    notes: list[str]  #: What was not seen, or may not be right.
+    facts: dict[str, Any]  #: The model and the tables, by name.
+    #: Ways to alter rows, by name and in words, and the share of altered known rows that would be flagged at 5 %.
     forecast: list[tuple[str, str, float]]
 
     @property
