@@ -21,33 +21,19 @@ _MOST_KINDS = 2
 
 
 class Explanation(NamedTuple):
-    r"""Explanations of the scores of N nodes: ``score = own_score + neighbour_contribution``.
+    r"""Explanations of the scores of N nodes: ``score = own_score + neighbour_contribution``."""
 
-    Parameters
-    ----------
-    score : Tensor
-        Scores ``[N]``.
-    own_score : Tensor
-        Scores ``[N]`` without the neighbours' contribution (`oddnode.Scorer.own_score`).
-    neighbour_contribution : Tensor
-        The contribution of the neighbours' scores ``[N]``. It includes that of a prior, if the scorer has one
-        (`oddnode.Propagated`).
-    nearest_class : Tensor
-        The training class whose mean logits are nearest to the node's ``[N]``.
-    evidence : Tensor
-        The strength of each of K kinds of evidence against a node, :math:`-\log p`, ``[N, K]``; K is 0 for a scorer
-        that does not combine any. Its p-value ``exp(-evidence)`` is the share of known nodes that are as unusual, or
-        the geometric mean over several networks.
-    kinds : tuple of str
-        The names of the K kinds.
-    """
-
-    score: Tensor
-    own_score: Tensor
+    score: Tensor  #: Scores ``[N]``.
+    own_score: Tensor  #: Scores ``[N]`` without the neighbours' contribution (`oddnode.Scorer.own_score`).
+    #: The contribution of the neighbours' scores ``[N]``. It includes that of a prior, if the scorer has one
+    #: (`oddnode.Propagated`).
     neighbour_contribution: Tensor
-    nearest_class: Tensor
+    nearest_class: Tensor  #: The training class whose mean logits are nearest to the node's ``[N]``.
+    #: The strength of each of K kinds of evidence against a node, :math:`-\log p`, ``[N, K]``; K is 0 for a scorer that
+    #: does not combine any. Its p-value ``exp(-evidence)`` is the share of known nodes that are as unusual, or the
+    #: geometric mean over several networks.
     evidence: Tensor
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...]  #: The names of the K kinds.
 
     def to(self, device: torch.device) -> Explanation:
         return self._replace(**{name: getattr(self, name).to(device) for name in self._fields if name != "kinds"})

@@ -46,30 +46,17 @@ def gradients_enabled() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class TrainingOutputs:
-    """The network's outputs on the training graph and its labelled nodes, from which scorers learn.
+    """The network's outputs on the training graph and its labelled nodes, from which scorers learn."""
 
-    Parameters
-    ----------
-    outputs : Outputs
-        The outputs on the training graph of N nodes.
-    train : Tensor
-        Indices of the training nodes ``[n]``.
-    y : Tensor
-        Their classes ``[n]``.
-    parts : tuple of TrainingOutputs
-        For networks that set reference nodes aside, the outputs of each on its training graph, without its reference
-        nodes; otherwise empty.
-    val : Tensor, optional
-        Indices of the validation nodes ``[m]``; for parts that were trained by `Detector.fit`.
-    exposure : (Outputs, Tensor), optional
-        The outputs on the whole exposure graph and the indices of the exposed nodes in it; for the same parts.
-    """
-
-    outputs: Outputs
-    train: Tensor
-    y: Tensor
+    outputs: Outputs  #: The outputs on the training graph of N nodes.
+    train: Tensor  #: Indices of the training nodes ``[n]``.
+    y: Tensor  #: Their classes ``[n]``.
+    #: For networks that set reference nodes aside, the outputs of each on its training graph, without its reference
+    #: nodes; otherwise empty.
     parts: tuple[TrainingOutputs, ...] = ()
+    #: Indices of the validation nodes ``[m]``; for parts that were trained by `Detector.fit`.
     val: Tensor | None = None
+    #: The outputs on the whole exposure graph and the indices of the exposed nodes in it; for the same parts.
     exposure: tuple[Outputs, Tensor] | None = None
 
     def fit(self, scorer: Scorer) -> Scorer:
@@ -129,50 +116,26 @@ class TrainingOutputs:
 
 @dataclass(frozen=True, eq=False)
 class FittedState:
-    """Everything that a fitted `oddnode.Detector` has learnt.
+    """Everything that a fitted `oddnode.Detector` has learnt."""
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The trained network, in evaluation mode; an `oddnode.nn.Ensemble` of several.
-    num_features : int
-        Number of features of a node.
-    num_classes : int
-        Number of ID classes.
-    max_abs_feature : float
-        The largest magnitude of a feature of the training graph.
-    profile : GraphProfile
-        Size, degrees and homophily of the training graph.
-    base_scorer : Scorer
-        The unfitted scorer; it may have fewer hops than the user's.
-    scorer : Scorer
-        The fitted scorer; for an ensemble an `oddnode.scoring.EnsembleMean`.
-    class_means : Tensor or None
-        Mean logits of every class ``[C, C]``; ``None`` if a class has no training node.
-    training : TrainingOutputs or None
-        The outputs that another scorer can learn from; ``None`` without a training graph. It is not saved.
-    best_epoch : int
-        The epoch with the lowest validation loss, whose weights are used; that of the first network in an ensemble.
-    history : list of dict
-        Training and validation loss of every epoch. It is not saved.
-    advice : list of str
-        Messages on the graph, on how the scorer was adapted to it, and on unreliable scores.
-    references : tuple of ReferenceNodes
-        The reference nodes of each network; empty unless the scorer needs them.
-    """
-
-    module: nn.Module
-    num_features: int
-    num_classes: int
-    max_abs_feature: float
-    profile: GraphProfile
-    base_scorer: Scorer
-    scorer: Scorer
+    module: nn.Module  #: The trained network, in evaluation mode; an `oddnode.nn.Ensemble` of several.
+    num_features: int  #: Number of features of a node.
+    num_classes: int  #: Number of ID classes.
+    max_abs_feature: float  #: The largest magnitude of a feature of the training graph.
+    profile: GraphProfile  #: Size, degrees and homophily of the training graph.
+    base_scorer: Scorer  #: The unfitted scorer; it may have fewer hops than the user's.
+    scorer: Scorer  #: The fitted scorer; for an ensemble an `oddnode.scoring.EnsembleMean`.
+    #: Mean logits of every class ``[C, C]``; ``None`` if a class has no training node.
     class_means: Tensor | None = None
+    #: The outputs that another scorer can learn from; ``None`` without a training graph. It is not saved.
     training: TrainingOutputs | None = None
+    #: The epoch with the lowest validation loss, whose weights are used; that of the first network in an ensemble.
     best_epoch: int = 0
+    #: Training and validation loss of every epoch. It is not saved.
     history: list[dict[str, float]] = field(default_factory=list)
+    #: Messages on the graph, on how the scorer was adapted to it, and on unreliable scores.
     advice: list[str] = field(default_factory=list)
+    #: The reference nodes of each network; empty unless the scorer needs them.
     references: tuple[ReferenceNodes, ...] = ()
 
     @property

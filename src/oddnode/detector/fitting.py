@@ -95,38 +95,17 @@ class TrainingKey:
 
     Scorer and propagation take effect after training, so they are not included; but a scorer may need reference nodes,
     which are kept out of the training, or exposed nodes.
-
-    Parameters
-    ----------
-    backbone : str
-        The name of the network, or the repr of a module.
-    weights : str or None
-        A hash of a module's initial weights; ``None`` for a named backbone, and without the seed.
-    objective : str
-        The repr of the objective.
-    settings : tuple of (str, str)
-        All other settings, by name, as reprs.
-    trainer : str
-        The repr of the trainer; ``""`` for the default.
-    device : str
-        The device to train on.
-    seed : int or None
-        The seed; ``None`` if it is to be ignored.
-    sets_reference_aside : bool
-        Whether the scorer needs reference nodes, which are kept out of the training.
-    needs_exposure : bool
-        Whether the objective or the scorer learns from nodes that are known to be OOD.
     """
 
-    backbone: str
-    weights: str | None
-    objective: str
-    settings: tuple[tuple[str, str], ...]
-    trainer: str
-    device: str
-    seed: int | None
-    sets_reference_aside: bool = False
-    needs_exposure: bool = False
+    backbone: str  #: The name of the network, or the repr of a module.
+    weights: str | None  #: A hash of a module's initial weights; ``None`` for a named backbone, and without the seed.
+    objective: str  #: The repr of the objective.
+    settings: tuple[tuple[str, str], ...]  #: All other settings, by name, as reprs.
+    trainer: str  #: The repr of the trainer; ``""`` for the default.
+    device: str  #: The device to train on.
+    seed: int | None  #: The seed; ``None`` if it is to be ignored.
+    sets_reference_aside: bool = False  #: Whether the scorer needs reference nodes, which are kept out of the training.
+    needs_exposure: bool = False  #: Whether the objective or the scorer learns from nodes that are known to be OOD.
 
 
 def hash_of_weights(module: nn.Module) -> str:

@@ -34,25 +34,17 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class BatchDifference:
-    """One way in which the new nodes of a graph differ from the known ones.
+    """One way in which the new nodes of a graph differ from the known ones."""
 
-    Parameters
-    ----------
-    kind : {"feature", "class", "edges", "features"}
-        What differs: a feature, the share of a node's neighbours that are predicted as a class, the number of edges, or
-        the number of features that are not 0.
-    number : int
-        The feature or the class; 0 for the numbers of edges and features.
-    new, known : float
-        Its mean over the new nodes, and over the known ones: nodes of the training graph that are not reference nodes.
-    share : float
-        How much of the difference between new and known nodes that the batch's classifier sees it makes up.
-    """
-
+    #: What differs: a feature, the share of a node's neighbours that are predicted as a class, the number of edges, or
+    #: the number of features that are not 0.
     kind: Literal["feature", "class", "edges", "features"]
-    number: int
+    number: int  #: The feature or the class; 0 for the numbers of edges and features.
+    #: `new`, `known`: its mean over the new nodes, and over the known ones: nodes of the training graph that are not
+    #: reference nodes.
     new: float
     known: float
+    #: How much of the difference between new and known nodes that the batch's classifier sees it makes up.
     share: float
 
     def has(self, value: float) -> bool:

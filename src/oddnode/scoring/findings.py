@@ -18,70 +18,32 @@ if TYPE_CHECKING:
 
 
 class Comparison(NamedTuple):
-    """All nodes compared with the reference nodes by K kinds of evidence, for one network.
+    """All nodes compared with the reference nodes by K kinds of evidence, for one network."""
 
-    Parameters
-    ----------
-    scorers : tuple of Scorer
-        The fitted scorer of every kind.
-    outputs : Outputs
-        The network's outputs.
-    scores : Tensor
-        The scores of all nodes ``[N, K]``.
-    reference : Tensor
-        The scores of the reference nodes ``[r, K]``.
-    surprises : Tensor
-        Minus the logarithms of the p-values ``[N, K]``.
-    contributions : Tensor
-        What every kind adds to the evidence against a node ``[N, K]``.
-    """
-
-    scorers: tuple[Scorer, ...]
-    outputs: Outputs
-    scores: Tensor
-    reference: Tensor
-    surprises: Tensor
-    contributions: Tensor
+    scorers: tuple[Scorer, ...]  #: The fitted scorer of every kind.
+    outputs: Outputs  #: The network's outputs.
+    scores: Tensor  #: The scores of all nodes ``[N, K]``.
+    reference: Tensor  #: The scores of the reference nodes ``[r, K]``.
+    surprises: Tensor  #: Minus the logarithms of the p-values ``[N, K]``.
+    contributions: Tensor  #: What every kind adds to the evidence against a node ``[N, K]``.
 
 
 class View(NamedTuple):
-    """One node by one kind of evidence and one network.
+    """One node by one kind of evidence and one network."""
 
-    Parameters
-    ----------
-    scorer : Scorer
-        The fitted scorer.
-    outputs : Outputs
-        The network's outputs.
-    score : float
-        The node's score.
-    known : Tensor
-        The scores of the reference nodes ``[r]``.
-    """
-
-    scorer: Any
-    outputs: Outputs
-    score: float
-    known: Tensor
+    scorer: Any  #: The fitted scorer.
+    outputs: Outputs  #: The network's outputs.
+    score: float  #: The node's score.
+    known: Tensor  #: The scores of the reference nodes ``[r]``.
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of nodes and classes in sentences.
+    """Names of nodes and classes in sentences."""
 
-    Parameters
-    ----------
-    nodes : sequence, optional
-        A name for each of the N nodes; by default their numbers.
-    classes : sequence, optional
-        A name for each of the C classes; by default their numbers.
-    features : sequence, optional
-        A name for each of the F features; by default their numbers.
-    """
-
-    nodes: Sequence[object] | None = None
-    classes: Sequence[object] | None = None
-    features: Sequence[object] | None = None
+    nodes: Sequence[object] | None = None  #: A name for each of the N nodes; by default their numbers.
+    classes: Sequence[object] | None = None  #: A name for each of the C classes; by default their numbers.
+    features: Sequence[object] | None = None  #: A name for each of the F features; by default their numbers.
 
     def of_nodes(self, nodes: Sequence[int], most: int = 3) -> str:
         """List nodes by name, as in "n014, n077".
@@ -126,30 +88,14 @@ class Names:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What one kind of evidence finds about one node.
+    """What one kind of evidence finds about one node."""
 
-    Parameters
-    ----------
-    kind : str
-        The kind of evidence, `oddnode.Scorer.kind`.
-    node : int
-        The node.
-    outputs : Outputs
-        The outputs of the network, or of the ensemble.
-    views : tuple of View
-        The node as each network sees it.
-    names : Names
-        Names of nodes and classes.
-    around : bool
-        Whether the scores are averages over the node's neighbourhood.
-    """
-
-    kind: str
-    node: int
-    outputs: Outputs
-    views: tuple[View, ...]
-    names: Names = field(default_factory=Names)
-    around: bool = False
+    kind: str  #: The kind of evidence, `oddnode.Scorer.kind`.
+    node: int  #: The node.
+    outputs: Outputs  #: The outputs of the network, or of the ensemble.
+    views: tuple[View, ...]  #: The node as each network sees it.
+    names: Names = field(default_factory=Names)  #: Names of nodes and classes.
+    around: bool = False  #: Whether the scores are averages over the node's neighbourhood.
 
     @property
     def value(self) -> float:
