@@ -21,23 +21,14 @@ DECISION_TITLES = {"caught": "Caught ↑", "false_alarms": "False alarms (5 % as
 
 @dataclass
 class Result:
-    """The metrics of one method on one task, for every seed.
+    """The metrics of one method on one task, for every seed."""
 
-    Parameters
-    ----------
-    task, method, protocol, backbone : str
-        Names of what was run.
-    runs : list of dict
-        The return value of `oddnode.evaluate` for each seed.
-    settings : dict
-        Settings that replaced those of the protocol in the methods that have them.
-    """
-
-    task: str
+    task: str  #: `task`, `method`, `protocol`, `backbone`: names of what was run.
     method: str
     protocol: str
     backbone: str
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)  #: The return value of `oddnode.evaluate` for each seed.
+    #: Settings that replaced those of the protocol in the methods that have them.
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -19,27 +19,16 @@ class Comparison:
 
     Wins and losses are counted over cells (by their means over seeds) and over pairs of a cell and a seed. All others
     are ties.
-
-    Parameters
-    ----------
-    difference : float
-        The mean advantage of A over the cells, positive if A is better.
-    cells, cell_wins, cell_losses : int
-        Number of cells, and of those in which A is better and worse.
-    pairs, pair_wins, pair_losses : int
-        The same for pairs of a cell and a seed.
-    p_value : float
-        The p-value of `signed_rank_p` over the cells.
     """
 
-    difference: float
-    cells: int
+    difference: float  #: The mean advantage of A over the cells, positive if A is better.
+    cells: int  #: `cells`, `cell_wins`, `cell_losses`: number of cells, and of those in which A is better and worse.
     cell_wins: int
     cell_losses: int
-    pairs: int
+    pairs: int  #: `pairs`, `pair_wins`, `pair_losses`: the same for pairs of a cell and a seed.
     pair_wins: int
     pair_losses: int
-    p_value: float
+    p_value: float  #: The p-value of `signed_rank_p` over the cells.
 
     @property
     def smallest_p(self) -> float:

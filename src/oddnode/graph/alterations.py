@@ -18,21 +18,11 @@ from oddnode._utils.registry import Registry
 
 
 class Altered(NamedTuple):
-    """What is new in a graph; ``None`` for what is as before.
+    """What is new in a graph; ``None`` for what is as before."""
 
-    Parameters
-    ----------
-    rows : Tensor, optional
-        The features of the altered nodes ``[n, F]``.
-    edge_index : Tensor, optional
-        All edges ``[2, E]``.
-    edge_weight : Tensor, optional
-        Their weights ``[E]``, if the graph has any.
-    """
-
-    rows: Tensor | None = None
-    edge_index: Tensor | None = None
-    edge_weight: Tensor | None = None
+    rows: Tensor | None = None  #: The features of the altered nodes ``[n, F]``.
+    edge_index: Tensor | None = None  #: All edges ``[2, E]``.
+    edge_weight: Tensor | None = None  #: Their weights ``[E]``, if the graph has any.
 
     def features(self, x: Tensor, nodes: Tensor) -> Tensor:
         """Return the features of all nodes ``[N, F]``.

@@ -19,34 +19,17 @@ _NODES_AT_ONCE = 2**14
 
 @dataclass(frozen=True)
 class GraphProfile:
-    """Size, degrees and homophily of a graph.
+    """Size, degrees and homophily of a graph."""
 
-    Parameters
-    ----------
-    num_nodes : int
-        Number of nodes.
-    num_edges : int
-        Number of directed edges, self-loops excluded.
-    mean_degree : float
-        Edges per node.
-    isolated_share : float
-        The share of nodes without an incoming edge.
-    labelled_edges : int
-        Number of edges whose two ends are labelled.
-    homophily : float or None
-        The share of these edges, by their weights, that join two nodes of the same class; ``None`` if there are no
-        such edges.
-    chance : float or None
-        The homophily to expect if edges ignored the classes; ``None`` if there are no such edges.
-    """
-
-    num_nodes: int
-    num_edges: int
-    mean_degree: float
-    isolated_share: float
-    labelled_edges: int
+    num_nodes: int  #: Number of nodes.
+    num_edges: int  #: Number of directed edges, self-loops excluded.
+    mean_degree: float  #: Edges per node.
+    isolated_share: float  #: The share of nodes without an incoming edge.
+    labelled_edges: int  #: Number of edges whose two ends are labelled.
+    #: The share of these edges, by their weights, that join two nodes of the same class; ``None`` if there are no such
+    #: edges.
     homophily: float | None
-    chance: float | None
+    chance: float | None  #: The homophily to expect if edges ignored the classes; ``None`` if there are no such edges.
 
     @property
     def adjusted_homophily(self) -> float | None:

@@ -86,18 +86,10 @@ class Stage(ABC):
 
 
 class Stages(NamedTuple):
-    """The stages of a backbone.
+    """The stages of a backbone."""
 
-    Parameters
-    ----------
-    hidden : sequence of Stage
-        The stages up to the features before the last layer.
-    head : sequence of Stage
-        The stages from these features to the logits.
-    """
-
-    hidden: Sequence[Stage]
-    head: Sequence[Stage]
+    hidden: Sequence[Stage]  #: The stages up to the features before the last layer.
+    head: Sequence[Stage]  #: The stages from these features to the logits.
 
 
 def run_stages(

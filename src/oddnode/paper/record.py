@@ -25,27 +25,16 @@ class DamagedRecord(StoreError):
 
 @dataclass
 class Record:
-    """A finished training. Its facts are in memory; its arrays are read on first use.
+    """A finished training. Its facts are in memory; its arrays are read on first use."""
 
-    Parameters
-    ----------
-    training : Training
-        The training.
-    code : str
-        The version of the source that it ran with.
-    facts : dict
-        ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``, ``history``
-        (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``load``, ``fit``, ``forward``, ``score``, ``pack``),
-        ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint), ``reasons`` (why nodes are flagged) and
-        ``made_on``. A training that failed has an ``error``, and ``retry`` says whether another attempt may succeed.
-    read_arrays : callable
-        Returns the arrays as the bytes of an ``.npz`` file.
-    """
-
-    training: Training
-    code: str
+    training: Training  #: The training.
+    code: str  #: The version of the source that it ran with.
+    #: ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``, ``history``
+    #: (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``load``, ``fit``, ``forward``, ``score``, ``pack``),
+    #: ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint), ``reasons`` (why nodes are flagged) and
+    #: ``made_on``. A training that failed has an ``error``, and ``retry`` says whether another attempt may succeed.
     facts: dict[str, Any] = field(repr=False)
-    read_arrays: Callable[[], bytes] = field(repr=False)
+    read_arrays: Callable[[], bytes] = field(repr=False)  #: Returns the arrays as the bytes of an ``.npz`` file.
 
     @property
     def error(self) -> str | None:
@@ -106,27 +95,13 @@ class Record:
 
 @dataclass
 class Graphs:
-    """The graphs that all trainings on a task under one protocol and seed have in common.
+    """The graphs that all trainings on a task under one protocol and seed have in common."""
 
-    Parameters
-    ----------
-    facts : dict
-        Statistics of the graphs, and the name under which the arrays of each are stored.
-    id_mask : array
-        The ID test nodes of the ID graph, ``[N]``.
-    ood_mask : dict of str to array
-        The OOD nodes of each test graph, ``[N]``.
-    y : dict of str to array
-        The classes of each graph's nodes, ``[N]``; the ID graph is called ``"id"``.
-    degree : dict of str to array
-        The degrees of each graph's nodes, ``[N]``.
-    """
-
-    facts: dict[str, Any]
-    id_mask: np.ndarray
-    ood_mask: dict[str, np.ndarray]
-    y: dict[str, np.ndarray]
-    degree: dict[str, np.ndarray]
+    facts: dict[str, Any]  #: Statistics of the graphs, and the name under which the arrays of each are stored.
+    id_mask: np.ndarray  #: The ID test nodes of the ID graph, ``[N]``.
+    ood_mask: dict[str, np.ndarray]  #: The OOD nodes of each test graph, ``[N]``.
+    y: dict[str, np.ndarray]  #: The classes of each graph's nodes, ``[N]``; the ID graph is called ``"id"``.
+    degree: dict[str, np.ndarray]  #: The degrees of each graph's nodes, ``[N]``.
 
     @property
     def tests(self) -> list[str]:

@@ -37,24 +37,13 @@ _WITH_REASONS = "digits/"
 
 @dataclass(frozen=True)
 class Setup:
-    """Where and how trainings are executed.
+    """Where and how trainings are executed."""
 
-    Parameters
-    ----------
-    device : str
-        As for `Detector`.
-    data_dir : str, optional
-        As for `load_task`.
-    node_scores : bool
-        Whether outcomes include the scores and predictions of every node, and the description of the task's graphs.
-    gpu_share : float
-        The share of the GPU's memory that a process may use; less than 1 if several share it.
-    """
-
-    device: str = "auto"
-    data_dir: str | None = None
+    device: str = "auto"  #: As for `Detector`.
+    data_dir: str | None = None  #: As for `load_task`.
+    #: Whether outcomes include the scores and predictions of every node, and the description of the task's graphs.
     node_scores: bool = False
-    gpu_share: float = 1.0
+    gpu_share: float = 1.0  #: The share of the GPU's memory that a process may use; less than 1 if several share it.
 
 
 def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:

@@ -24,32 +24,18 @@ PLANAR = "gat-2d"
 
 @dataclass(frozen=True)
 class Training:
-    """One training, and the methods that score the trained network.
+    """One training, and the methods that score the trained network."""
 
-    Parameters
-    ----------
-    task, protocol, backbone : str
-        Names.
-    seed : int
-        Seed of the task and of the training.
-    methods : tuple of str
-        The methods that score the trained network; the first one defines the training.
-    settings : tuple of (str, object)
-        Hyper-parameters that differ from the protocol's: ``(("lambda2", 10.0),)``.
-    epochs : int, optional
-        Number of epochs; by default the protocol decides.
-    parameters : str
-        A full description of the training: objective, optimiser, shape of the network; see
-        `oddnode.runner.detectors.training_key`.
-    """
-
-    task: str
+    task: str  #: `task`, `protocol`, `backbone`: names.
     protocol: str
     backbone: str
-    seed: int
-    methods: tuple[str, ...]
+    seed: int  #: Seed of the task and of the training.
+    methods: tuple[str, ...]  #: The methods that score the trained network; the first one defines the training.
+    #: Hyper-parameters that differ from the protocol's: ``(("lambda2", 10.0),)``.
     settings: tuple[tuple[str, Any], ...] = ()
-    epochs: int | None = None
+    epochs: int | None = None  #: Number of epochs; by default the protocol decides.
+    #: A full description of the training: objective, optimiser, shape of the network; see
+    #: `oddnode.runner.detectors.training_key`.
     parameters: str = ""
 
     @cached_property
@@ -94,51 +80,34 @@ class Training:
 
 @dataclass
 class Outcome:
-    """The outcome of a training that was executed.
+    """The outcome of a training that was executed."""
 
-    Parameters
-    ----------
-    training : Training
-        The training.
-    metrics : dict
-        For each method, the return value of `oddnode.evaluate`.
-    facts : dict
-        Everything that fits into JSON: the metrics (``methods``, with ``score_seconds``), ``best_epoch``, ``epochs``,
-        ``history``, ``seconds`` (``load``, ``fit``, ``forward``, ``score``), ``made_on``; with node scores also
-        ``graphs``, ``data`` and, where the report shows nodes as images, ``reasons`` (method -> graph -> node ->
-        sentence, for flagged nodes and methods with evidence). A training that failed has an ``error``, and ``retry``
-        says whether another attempt may succeed.
-    arrays : dict of str to array
-        Scores and predictions of every node, ``"scores/<method>/<graph>"`` and ``"predicted/<graph>"``; empty unless
-        `Setup.node_scores` is set.
-    graph_facts, graph_arrays : dict
-        Names, sizes, masks, classes and degrees of the graphs, equal for all trainings on the task under its protocol
-        and seed.
-    error : Exception, optional
-        Why the training failed, if it did.
-    """
-
-    training: Training
+    training: Training  #: The training.
+    #: For each method, the return value of `oddnode.evaluate`.
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Everything that fits into JSON: the metrics (``methods``, with ``score_seconds``), ``best_epoch``, ``epochs``,
+    #: ``history``, ``seconds`` (``load``, ``fit``, ``forward``, ``score``), ``made_on``; with node scores also
+    #: ``graphs``, ``data`` and, where the report shows nodes as images, ``reasons`` (method -> graph -> node ->
+    #: sentence, for flagged nodes and methods with evidence). A training that failed has an ``error``, and ``retry``
+    #: says whether another attempt may succeed.
     facts: dict[str, Any] = field(default_factory=dict)
+    #: Scores and predictions of every node, ``"scores/<method>/<graph>"`` and ``"predicted/<graph>"``; empty unless
+    #: `Setup.node_scores` is set.
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    #: `graph_facts`, `graph_arrays`: names, sizes, masks, classes and degrees of the graphs, equal for all trainings on
+    #: the task under its protocol and seed.
     graph_facts: dict[str, Any] = field(default_factory=dict)
     graph_arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    error: Exception | None = None
+    error: Exception | None = None  #: Why the training failed, if it did.
 
 
 @dataclass(frozen=True)
 class Group:
-    """Trainings under one protocol, on one task or on tasks with the same training graph.
+    """Trainings under one protocol, on one task or on tasks with the same training graph."""
 
-    Parameters
-    ----------
-    stacks : tuple of tuple of Training
-        The trainings of a stack differ only in their seed and are fitted in one call. On a GPU the stacks of a task
-        train concurrently, as far as memory allows. Trainings that differ only in their task share one fit if the
-        tasks have the same training graph.
-    """
-
+    #: The trainings of a stack differ only in their seed and are fitted in one call. On a GPU the stacks of a task
+    #: train concurrently, as far as memory allows. Trainings that differ only in their task share one fit if the tasks
+    #: have the same training graph.
     stacks: tuple[tuple[Training, ...], ...]
 
     @property

@@ -340,27 +340,13 @@ def _groups(data_dir: DataDir) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A data set, the state of its files, and its licence.
+    """A data set, the state of its files, and its licence."""
 
-    Parameters
-    ----------
-    name : str
-        The data set's name.
-    tasks : tuple of str
-        Names of its tasks, and of its groups of tasks.
-    state : {"embedded", "found", "missing"}
-        Whether it needs no files, its files were found, or files are missing.
-    where : str
-        The folder of its files; if they are missing, the searched folders and how to get them.
-    licence : str
-        Its terms, and whom to cite.
-    """
-
-    name: str
-    tasks: tuple[str, ...]
-    state: str
-    where: str
-    licence: str
+    name: str  #: The data set's name.
+    tasks: tuple[str, ...]  #: Names of its tasks, and of its groups of tasks.
+    state: str  #: Whether it needs no files, its files were found, or files are missing.
+    where: str  #: The folder of its files; if they are missing, the searched folders and how to get them.
+    licence: str  #: Its terms, and whom to cite.
 
     def as_dict(self) -> dict[str, object]:
         """All fields, for JSON."""

@@ -83,18 +83,10 @@ RULES.register(
 
 
 class ScoredNodes(NamedTuple):
-    """A graph and its scored nodes.
+    """A graph and its scored nodes."""
 
-    Parameters
-    ----------
-    data : Data
-        The graph.
-    mask : Tensor
-        Mask of its nodes ``[n]``.
-    """
-
-    data: Data
-    mask: Tensor
+    data: Data  #: The graph.
+    mask: Tensor  #: Mask of its nodes ``[n]``.
 
 
 @dataclass

@@ -44,20 +44,11 @@ class TrainingConfig:
 
 @dataclass
 class TrainingResult:
-    """The outcome of one training: which epoch was kept, and the losses of all epochs.
+    """The outcome of one training: which epoch was kept, and the losses of all epochs."""
 
-    Parameters
-    ----------
-    best_epoch : int
-        The epoch whose weights were kept, counted from 1.
-    best_val_loss : float
-        Its validation loss.
-    history : list of dict
-        ``epoch``, ``loss`` and ``val_loss`` of every epoch.
-    """
-
-    best_epoch: int
-    best_val_loss: float
+    best_epoch: int  #: The epoch whose weights were kept, counted from 1.
+    best_val_loss: float  #: Its validation loss.
+    #: ``epoch``, ``loss`` and ``val_loss`` of every epoch.
     history: list[dict[str, float]] = field(default_factory=list)
 
 

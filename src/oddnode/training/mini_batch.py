@@ -73,21 +73,11 @@ class _BatchSampler(CSRSampler):
 
 @dataclass(frozen=True)
 class NeighbourBatch:
-    """Some seeds with sampled edges around them.
+    """Some seeds with sampled edges around them."""
 
-    Parameters
-    ----------
-    graph : Graph
-        The sampled nodes, the seeds first, and edges. Its products estimate those of the whole graph.
-    seeds : Tensor
-        Indices of the seeds among the nodes to batch ``[n]``.
-    random : Tensor
-        Indices in ``graph`` of random nodes of the whole graph, with their own neighbourhoods ``[r]``.
-    """
-
-    graph: Graph
-    seeds: Tensor
-    random: Tensor
+    graph: Graph  #: The sampled nodes, the seeds first, and edges. Its products estimate those of the whole graph.
+    seeds: Tensor  #: Indices of the seeds among the nodes to batch ``[n]``.
+    random: Tensor  #: Indices in ``graph`` of random nodes of the whole graph, with their own neighbourhoods ``[r]``.
 
 
 class MiniBatches:
