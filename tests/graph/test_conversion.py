@@ -130,7 +130,7 @@ def test_whole_numbers_are_weights_too() -> None:
     assert Graph.from_data(graph).in_degree.tolist() == [2.0, 2.0]
 
 
-def with_features(data: Data, x: list[object]) -> nx.Graph:
+def with_features(data: Data, x: Any) -> nx.Graph:
     graph = as_networkx(data)
     graph.nodes[5]["x"] = x
     return graph

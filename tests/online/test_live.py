@@ -85,7 +85,7 @@ def test_nothing_is_converted_silently(energy: Detector, task: Task, tmp_path: P
     x, edges = task.train.x, task.train.edge_index
     with pytest.raises(GraphError, match=r"graph\.directed is 'no', expected True or False"):
         LiveGraph(energy, Data(x=x, edge_index=edges, directed="no"))
-    folder = build_folder(tmp_path, [NodeChunk(x.numpy(), ids=[7, *range(len(x) - 1)])], [edges.numpy()])
+    folder = build_folder(tmp_path, [NodeChunk(x.numpy(), ids=np.array([7, *range(len(x) - 1)]))], [edges.numpy()])
     with pytest.raises(FolderError, match="has the id 7 more than once"):
         LiveGraph(energy, folder)
     live, row = LiveGraph(energy, task.train), x[:1].numpy()

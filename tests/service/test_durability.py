@@ -216,8 +216,12 @@ def test_what_was_undone_is_not_counted_and_a_restart_counts_the_same(
 
     def fail() -> None:
         monkeypatch.setattr(state.log, "commit", commit)
-        monkeypatch.setattr(state, "_load", lambda: (during.append(Metrics(state).text().decode()), load()))
+        monkeypatch.setattr(state, "_load", look_and_load)
         raise NoRoomError("no room")
+
+    def look_and_load() -> None:
+        during.append(Metrics(state).text().decode())
+        load()
 
     load = state._load
     monkeypatch.setattr(state.log, "commit", fail)

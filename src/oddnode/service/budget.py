@@ -76,8 +76,8 @@ class DailyBudget:
     def resume(self, arrivals: Iterable[tuple[float, float, float, bool]]) -> None:
         """Go on after arrivals of the past: time, p-value and score of each, and whether it was an alert."""
         raised = Counter[int]()
-        for *arrival, was_alert in arrivals:
-            self.offer(*arrival, is_flagged=False)
+        for time, p_value, score, was_alert in arrivals:
+            self.offer(time, p_value, score, is_flagged=False)
             raised[self._day] += was_alert
         self._raised = raised
 
