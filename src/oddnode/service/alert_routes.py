@@ -6,11 +6,9 @@ What is only read comes from a connection of its own, so that it does not wait f
 from __future__ import annotations
 
 import asyncio
-import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -24,7 +22,7 @@ from oddnode.service.exports import alert_page, alert_table, checked_table, expo
 from oddnode.service.replays import AlertRule, replay_log
 from oddnode.service.requests import Problem, decoded
 from oddnode.service.state import State, decoded_change
-from oddnode.tables.formats import format_to_write, neutralised
+from oddnode.tables.formats import table_bytes
 from oddnode.tables.values import TableError, pa
 
 T = TypeVar("T")
@@ -90,14 +88,9 @@ def _encoded(table: Any, form: str) -> Response:
     """A table as the body of an answer."""
     if form == "ndjson":
         return Response(b"".join(_encode(row) + b"\n" for row in table.to_pylist()), media_type=_TYPES[form])
-    if form == "csv":
-        if any(pa.types.is_nested(column.type) for column in table.schema):
-            raise Problem(422, "format: features are lists, which CSV does not have; expected ndjson or parquet")
-        table, _ = neutralised(table)
-    target = io.BytesIO()
-    with format_to_write(Path(f"table.{form}")).writer(target, table.schema) as writer:
-        writer.write_table(table)
-    return Response(target.getvalue(), media_type=_TYPES[form])
+    if form == "csv" and any(pa.types.is_nested(column.type) for column in table.schema):
+        raise Problem(422, "format: features are lists, which CSV does not have; expected ndjson or parquet")
+    return Response(table_bytes(table, f".{form}"), media_type=_TYPES[form])
 
 
 @router.get("/alerts")

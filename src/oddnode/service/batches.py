@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from pathlib import Path
@@ -10,16 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from oddnode._utils.lazy import LazyModule
 from oddnode.online import Judgement, surprise_columns
 from oddnode.online.growing import is_int64
+from oddnode.service.exports import columns_of
 from oddnode.service.requests import Change, Problem, decoded, decoded_lines
 from oddnode.tables import TableError, TableSchema, open_table
-from oddnode.tables.formats import neutralised
+from oddnode.tables.formats import table_bytes
 from oddnode.tables.values import pa
-
-parquet: Any = LazyModule("pyarrow.parquet")
-arrow_csv: Any = LazyModule("pyarrow.csv")
 
 NDJSON, CSV, PARQUET = "application/x-ndjson", "text/csv", "application/vnd.apache.parquet"
 _SUFFIXES = {CSV: ".csv", PARQUET: ".parquet"}
@@ -151,27 +147,14 @@ def write_answers(found: list[Any], kind: str) -> bytes:
     """Write answers, one row each; every kind of evidence is a column of surprises in tables."""
     if kind == NDJSON:
         return msgspec.json.Encoder().encode_lines(found)
-    table = as_table(found)
-    sink = io.BytesIO()
-    if kind == PARQUET:
-        parquet.write_table(table, sink)
-    else:
-        arrow_csv.write_csv(neutralised(table)[0], sink)
-    return sink.getvalue()
+    return table_bytes(as_table(found), _SUFFIXES[kind])
 
 
 def as_table(found: list[Judgement]) -> Any:
     """Answers as a table of Arrow."""
-    columns: dict[str, Any] = {name: [getattr(each, name) for each in found] for name in _COLUMNS}
-    for name in ("id", "predicted"):
-        if len(set(map(type, columns[name]))) > 1:
-            columns[name] = list(map(str, columns[name]))
-    columns["unseen"] = [json.dumps(each.unseen) if each.unseen else None for each in found]
-    if found and hasattr(found[0], "unknown_neighbours"):
-        unknown = [each.unknown_neighbours for each in found]  # type: ignore[attr-defined]
-        columns["unknown_neighbours"] = [json.dumps(each) if each else None for each in unknown]
-    columns |= surprise_columns(found)
-    types = {"p_value": pa.float64(), "is_ood": pa.bool_()} | dict.fromkeys(
-        ("reason", "why", "unseen", "unknown_neighbours"), pa.string()
-    )
-    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+    columns = columns_of(found, *_COLUMNS)
+    for name in ("unseen", "unknown_neighbours"):
+        if name == "unseen" or (found and hasattr(found[0], name)):
+            values = [getattr(each, name) for each in found]
+            columns[name] = pa.array([json.dumps(each) if each else None for each in values], pa.string())
+    return pa.table(columns | surprise_columns(found))

@@ -370,6 +370,15 @@ def write_table(table: Any, path: Path | TableTarget, raw_text: bool = False) ->
     return changed
 
 
+def table_bytes(table: Any, suffix: str) -> bytes:
+    """A small table as the content of a file with a suffix, as `write_table` writes it."""
+    kind, target = format_to_write(Path(f"table{suffix}")), io.BytesIO()
+    table = neutralised(table)[0] if kind.opens_in_spreadsheets else table
+    with kind.writer(target, table.schema) as writer:
+        writer.write_table(table)
+    return target.getvalue()
+
+
 def neutralised(table: Any) -> tuple[Any, int]:
     r"""Escape strings that a spreadsheet or a terminal would execute.
 
