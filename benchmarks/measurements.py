@@ -443,6 +443,7 @@ TABLES: dict[str, Callable[[], str]] = {
         f"{group}-cells": partial(_arrival_cells, group)
         for group in ("arrivals", "unseen", "photo/arrivals", "cs/arrivals")
     },
+    "other-shifts": lambda: arrivals_tables.other_shifts(arrivals_tables.stored_rows()),
     "membership": _membership,
     "years": _years,
     "ethereum": _ethereum,
