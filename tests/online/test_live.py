@@ -22,18 +22,20 @@ from torch_geometric.nn import GCNConv, SAGEConv
 from oddnode import (
     RECIPES,
     CalibrationError,
+    ClassAgreement,
     Detector,
     Energy,
     LiveGraph,
     MaxSoftmax,
     NeighbourhoodCosine,
+    NeighbourhoodFeatures,
     Outputs,
     Propagated,
     Scorer,
     load_task,
 )
 from oddnode.graph import GraphError
-from oddnode.large import FolderError, NodeChunk, build_folder, folder_from_data
+from oddnode.large import FolderError, NodeChunk, build_folder
 from oddnode.online import Judgement, growing
 from oddnode.tasks import Task
 
@@ -220,21 +222,6 @@ def test_what_is_committed_is_there_for_later_arrivals_until_it_is_removed(task:
     assert after.score == pytest.approx(before[0].score, abs=1e-9)
 
 
-def test_nodes_of_the_base_can_be_removed(task: Task, energy: Detector) -> None:
-    live = LiveGraph(energy, task.train)
-    node = some_arrivals(task)[0]
-    gone, *kept = known_neighbours(task, node)
-    live.remove([gone])
-    x = task.id_test.data.x[node : node + 1]
-    with pytest.raises(GraphError, match=f"neither nodes of the graph nor arrivals, first {gone}"):
-        live.score(x, [("new", gone)], ids=["new"])
-    [found] = live.score(x, [("new", other) for other in kept], ids=["new"])
-    inside = (task.train.edge_index != gone).all(dim=0)
-    without = Data(x=task.train.x, edge_index=task.train.edge_index[:, inside])
-    expected = energy.score_samples(grown(without, x, [(task.train.num_nodes, other) for other in kept]))
-    assert found.score == pytest.approx(float(expected[-1]), abs=1e-5)
-
-
 def changed(graph: Data, x: Tensor, dropped: set[tuple[int, int]], links: Links, directed: bool) -> Data:
     """The graph with other features, without some edges and with others."""
     pairs = map(tuple, graph.edge_index.t().tolist())
@@ -244,42 +231,6 @@ def changed(graph: Data, x: Tensor, dropped: set[tuple[int, int]], links: Links,
     if graph.edge_weight is not None:
         data.edge_weight = graph.edge_weight[kept]
     return grown(data, x[:0], links, directed)
-
-
-@pytest.mark.parametrize("kind", ["plain", "weighted", "directed"])
-@pytest.mark.parametrize("scorer", [Energy(), NeighbourhoodCosine()], ids=["energy", "cosine"])
-def test_changed_nodes_and_edges_count_as_in_the_changed_graph(task: Task, scorer: Scorer, kind: str) -> None:
-    train, directed = weighted(task.train) if kind == "weighted" else task.train.clone(), kind == "directed"
-    if directed:
-        source, target = train.edge_index
-        train.edge_index = train.edge_index[:, (source < target) | (source % 3 == 0)]
-    detector = Detector(scorer=scorer, epochs=5, device="cpu").fit(train)
-    live, pairs = LiveGraph(detector, train), {tuple(pair) for pair in train.edge_index.t().tolist()}
-    node = next(node for node in range(200, 300) if sum(b == node for _, b in pairs) >= 4)
-    near = [a for a, b in sorted(pairs) if b == node]
-    dropped, x = {(near[0], node), (near[1], node)}, train.x.clone()
-    more = [(node, other) for other in range(100, 130) if not {(node, other), (other, node)} & pairs][:2]
-    links = [(*pair, 1.5) for pair in more] if kind == "weighted" else more
-    x[[node, near[2], 50]] = task.id_test.data.x[[700, 701, 702]]
-    live.add_edges(links)
-    live.remove_edges([*dropped])
-    updated = live.update(x[[node, near[2], 50]], ids=[node, near[2], 50])
-    whole = changed(train, x, dropped, links, directed)
-    expected = detector.score_samples(whole)
-    nodes = [node, near[2], 50, near[0], near[3], more[0][1], 60]
-    assert [each.score for each in updated] == pytest.approx(expected[nodes[:3]].tolist(), abs=1e-5)
-    found = live.rescore(nodes)
-    assert all(each.exact for each in found)
-    assert [each.score for each in found] == pytest.approx(expected[nodes].tolist(), abs=1e-5)
-    assert live.version == 3
-    # What is kept of them is new, too.
-    assert live.scores_of(nodes[:5]).score == pytest.approx(expected[nodes[:5]].tolist(), abs=1e-5)
-    arrives = [("a", node), ("a", near[2])] if kind != "weighted" else [("a", node, 2.0), ("a", near[2], 0.3)]
-    [found_one] = live.score(x[50:51], arrives, ids=["a"])
-    ends = [(train.num_nodes, *link[1:]) for link in arrives]
-    assert found_one.score == pytest.approx(
-        float(detector.score_samples(grown(whole, x[50:51], ends, directed))[-1]), abs=1e-5
-    )
 
 
 def test_a_change_is_all_or_nothing(task: Task, energy: Detector) -> None:
@@ -333,28 +284,6 @@ def test_what_is_kept_of_nodes_is_that_of_the_whole_graph(task: Task, evidence: 
     assert (later.predicted[0], later.is_new, later.exact) == (added.predicted, [True, False], [False, False])
     with pytest.raises(GraphError, match="no node with the id 'b'"):
         live.scores_of(["a", "b"])
-
-
-@pytest.mark.parametrize("kind", ["plain", "weighted", "directed"])
-def test_many_changes_are_merged_with_the_base(task: Task, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "_MOST_CHANGED", 0)  # merges once a sixteenth of the nodes has changed
-    train, directed = weighted(task.train) if kind == "weighted" else task.train.clone(), kind == "directed"
-    train.directed = directed
-    detector = Detector(scorer=Energy(), epochs=3, device="cpu").fit(train)
-    live, first, x = LiveGraph(detector, train), train.num_nodes, task.id_test.data.x
-    weight = [(0.5,)] if kind == "weighted" else [()]
-    links: list[Any] = []
-    for place in range(30):
-        own = [(first + place, near, *weight[0]) for near in (7 * place, 7 * place + 3, 7 * place + 5)]
-        live.commit(x[place : place + 1], own)
-        links += own
-    live.remove_edges([link[:2] for link in links[::4]])
-    links = [link for link in links if link not in links[::4]]
-    live.remove([first + 1])
-    kept = [link for link in links if first + 1 not in link]
-    expected = detector.score_samples(grown(train, x[:30], kept, directed))
-    nodes = [first, first + 9, first + 29, 7, 70, 203]
-    assert [each.score for each in live.rescore(nodes)] == pytest.approx(expected[nodes].tolist(), abs=1e-5)
 
 
 def test_a_neighbourhood_has_the_nearest_nodes_and_their_edges(task: Task, energy: Detector) -> None:
@@ -468,6 +397,64 @@ def test_any_network_is_computed_as_in_the_grown_graph(task: Task, backbone: str
         assert found.score == pytest.approx(float(detector.score_samples(grown(task.train, x, links))[-1]), abs=1e-5)
 
 
+def test_a_network_that_reads_further_than_it_says_is_computed_as_in_the_grown_graph() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pairs, ends = torch.arange(40).reshape(2, 20), torch.randint(40, 140, (2, 400), generator=generator)
+    x = torch.randn(140, 64, generator=generator).double()
+    data = Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0), ends, ends.flip(0)], dim=1).unique(dim=1))
+    data.y, data.train_mask = torch.arange(140) % 5, torch.ones(140, dtype=torch.bool)
+    module = TwoCalls().double()
+    module.num_hops = None  # type: ignore[assignment]  # two layers are counted, of which one is called twice
+    live = LiveGraph(detector := Detector.wrap(module, MaxSoftmax(), data, device="cpu"), data)
+    [found] = live.score(x[:1] + 0.1, links := [(140, 50), (140, 60)])  # few edges lead to pairs, which show one hop
+    assert found.exact
+    assert found.score == pytest.approx(float(detector.score_samples(grown(data, x[:1] + 0.1, links))[-1]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [ClassAgreement(), NeighbourhoodFeatures(), Propagated(num_hops=1), Propagated(num_hops=2, prior_nodes=2.0)],
+)
+@pytest.mark.parametrize("backbone", ["gcn", "mlp"])
+def test_a_score_that_rests_on_kept_values_of_neighbours_is_not_exact(
+    task: Task, backbone: str, scorer: Scorer
+) -> None:
+    detector = Detector(backbone, scorer=scorer, epochs=3, device="cpu").fit(task.train)
+    live = LiveGraph(detector, task.train)
+    for node in some_arrivals(task):
+        x, links = arrival(task, node)
+        [found] = live.score(x, links)
+        is_estimated = getattr(scorer, "prior_nodes", 0.0) > 0  # on the whole graph
+        assert found.exact == (isinstance(scorer, NeighbourhoodFeatures) or (backbone == "mlp" and not is_estimated))
+        expected = float(detector.score_samples(grown(task.train, x, links))[-1])
+        assert found.score == pytest.approx(expected, abs=1e-5 if found.exact else 0.3)
+
+
+def test_what_rests_on_reference_nodes_is_exact_until_the_graph_changes(task: Task, evidence: Detector) -> None:
+    live, x = LiveGraph(evidence, task.train), task.id_test.data.x
+    reference = int(evidence.state_.references[0].nodes[0])
+    changes: list[dict[str, Any]] = [
+        {"add_nodes": x[:1], "add_edges": [("a", reference)], "ids": ["a"]},
+        {"change_nodes": x[1:2], "changed_ids": [live.neighbours(reference)[0][0]]},
+        {"remove_nodes": [live.neighbours(reference)[1][0]]},
+    ]
+    for change in changes:
+        assert all(each.exact for each in live.score(x[700:702]))
+        alone = live.change(add_nodes=x[700:701], **change) if "add_nodes" not in change else live.change(**change)
+        assert not any(each.exact for each in [*alone, *live.score(x[700:702])])
+        live.rebase()
+
+
+def test_arrivals_without_edges_of_their_own_count_for_others_of_a_batch(task: Task) -> None:
+    train = task.train.clone()
+    train.directed = True
+    detector = Detector(scorer=Propagated(Energy(), 32), epochs=3, device="cpu").fit(train)
+    x, links = task.id_test.data.x[700:702], [(train.num_nodes, train.num_nodes + 1)]
+    found = [each.score for each in LiveGraph(detector, train).score(x, links)]
+    expected = detector.score_samples(grown(train, x, links, directed=True))[-2:]
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)
+
+
 class AmongAll(Scorer):
     """Depends on all nodes, and does not say so."""
 
@@ -519,17 +506,6 @@ def test_the_error_is_measured_against_the_whole_graph(task: Task, energy: Detec
     assert 0 < found.mean <= found.largest < 0.5 * found.spread
     assert found.rank_correlation > 0.95
     assert (live.version, live.num_nodes) == (0, task.train.num_nodes)
-
-
-def test_a_folder_is_a_base_like_any_other(task: Task, evidence: Detector, tmp_path: Path) -> None:
-    train = task.train
-    folder = folder_from_data(train, tmp_path / "graph")
-    lives = [LiveGraph(evidence, base) for base in (folder, tmp_path / "graph", train)]
-    x, links = arrival(task, some_arrivals(task)[0])
-    found = [live.commit(x, links)[0] for live in lives]
-    assert [each.score for each in found] == pytest.approx([found[-1].score] * 3, abs=1e-4)
-    later = [live.score(x, [("b", train.num_nodes), ("b", 7)], ids=["b"])[0].score for live in lives]
-    assert later == pytest.approx([later[-1]] * 3, abs=1e-4)
 
 
 def test_threads_may_share_a_live_graph(task: Task, evidence: Detector) -> None:
@@ -635,7 +611,8 @@ def test_evidence_around_a_network_of_ones_own_is_as_in_the_grown_graph() -> Non
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(300) % 5
     x = torch.eye(64, dtype=torch.float64)[y] + 0.3 * torch.randn(300, 64, generator=generator, dtype=torch.float64)
-    ends = torch.stack([torch.arange(300), (torch.arange(300) + 5 * torch.randint(1, 59, (300,))) % 300])
+    steps = torch.randint(1, 59, (300,), generator=generator)
+    ends = torch.stack([torch.arange(300), (torch.arange(300) + 5 * steps) % 300])
     data = Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1).unique(dim=1), y=y)
     data.train_mask, data.val_mask, data.calibration_mask = (torch.arange(300) % 15 // 5 == part for part in range(3))
     detector = Detector(Sage().double(), scorer=RECIPES["nodesafe-evidence-alone"].build()[1], epochs=20).fit(data)

@@ -71,34 +71,35 @@ class Ids:
     """The ids of all nodes: those of the base, and those that were added."""
 
     def __init__(self, base: Any, num_base: int):
-        self._base, self._num_base = base, num_base
-        self._added: list[Id] = []
+        #: The ids of the nodes of the base, as they were given, and of added ones; of a removed one, its last.
+        self.base, self._num_base = base, num_base
+        self.added: list[Id] = []
         self._index: dict[Id, int] = {}
         self._numbers = None
         if base is not None and not isinstance(base, list) and pa.types.is_integer(base.type):
             self._numbers = IdIndex(base)
         elif base is not None:
-            self._base = base if isinstance(base, list) else base.to_pylist()
-            self._index = {node: index for index, node in enumerate(self._base)}
+            self.base = base if isinstance(base, list) else base.to_pylist()
+            self._index = {node: index for index, node in enumerate(self.base)}
         self._removed: set[Id] = set()
         #: What the id of the next arrival is by default: no other one ever had it.
         self.next_id = num_base
 
     def __getitem__(self, index: int) -> Id:
         if index >= self._num_base:
-            return self._added[index - self._num_base]
-        if self._base is None:
+            return self.added[index - self._num_base]
+        if self.base is None:
             return index
-        return self._base[index] if self._numbers is None else self._base[index].as_py()
+        return self.base[index] if self._numbers is None else self.base[index].as_py()
 
     def take(self, nodes: np.ndarray) -> Any:
         """The ids of some nodes: an Arrow array, or a list if they are numbers and strings."""
         first = nodes[nodes < self._num_base]
         if self._numbers is not None:
-            known = self._base.take(pa.array(first)).to_pylist()
+            known = self.base.take(pa.array(first)).to_pylist()
         else:
-            known = first.tolist() if self._base is None else [self._base[node] for node in first.tolist()]
-        ids = [*known, *(self._added[node] for node in (nodes[len(first) :] - self._num_base).tolist())]
+            known = first.tolist() if self.base is None else [self.base[node] for node in first.tolist()]
+        ids = [*known, *(self.added[node] for node in (nodes[len(first) :] - self._num_base).tolist())]
         return ids if len({*map(type, ids)}) > 1 else pa.array(ids)
 
     def find(self, node: Id) -> int | None:
@@ -107,7 +108,7 @@ class Ids:
             return self._index[node]
         if not isinstance(node, int) or node in self._removed or not is_int64(node):
             return None
-        index = node if self._base is None and node < self._num_base else -1
+        index = node if self.base is None and node < self._num_base else -1
         if self._numbers is not None:
             index = int(self._numbers.indices(pa.array([node], pa.int64()))[0])
         return index if index >= 0 else None
@@ -115,7 +116,7 @@ class Ids:
     def find_all(self, ids: Sequence[Id]) -> np.ndarray:
         """The indices of nodes ``[n]``; -1 for an id that no node has."""
         found = np.full(len(ids), -1, dtype=np.int64)
-        if self._base is None or self._numbers is not None:
+        if self.base is None or self._numbers is not None:
             # Integers only: in an array of strings, each takes as many bytes as the longest one.
             places = [place for place, node in enumerate(ids) if isinstance(node, int) and is_int64(node)]
             numbers = np.array([ids[place] for place in places], dtype=np.int64)
@@ -134,10 +135,10 @@ class Ids:
         """Name nodes, some of which may have the indices of nodes that were removed."""
         for node, index in zip(ids, indices, strict=True):
             self._index[node] = index
-            if index < self._num_base + len(self._added):
-                self._added[index - self._num_base] = node
+            if index < self._num_base + len(self.added):
+                self.added[index - self._num_base] = node
             else:
-                self._added.append(node)
+                self.added.append(node)
         self.next_id += len(ids)
 
     def remove(self, index: int) -> None:
@@ -146,29 +147,19 @@ class Ids:
         if index < self._num_base:
             self._removed.add(node)
 
-    @property
-    def base(self) -> Any:
-        """The ids of the nodes of the base, as they were given."""
-        return self._base
-
-    @property
-    def added(self) -> list[Id]:
-        """The ids of added nodes, in the order of their indices; of a removed one, its last."""
-        return self._added
-
     def restore(self, added: list[Id], removed: set[int], next_id: int) -> None:
         """Add nodes as in `added`, after nodes were removed."""
         for index in sorted(removed):
             if index < self._num_base:
                 self.remove(index)
-        self._added, self.next_id = added, next_id
+        self.added, self.next_id = added, next_id
         named = enumerate(added, self._num_base)
         self._index |= {node: index for index, node in named if index not in removed}
 
     def snapshot(self) -> Self:
         """A copy that later changes leave as it is."""
         other = copy.copy(self)
-        other._added, other._index, other._removed = [*self._added], dict(self._index), set(self._removed)
+        other.added, other._index, other._removed = [*self.added], dict(self._index), set(self._removed)
         return other
 
 
@@ -177,6 +168,8 @@ class Edges:
 
     def __init__(self, offsets: np.ndarray, sources: np.ndarray, weights: np.ndarray | None):
         self._offsets, self._sources, self._weights = offsets, sources, weights
+        self._num_rows = len(offsets) - 1
+        self.is_weighted = weights is not None
         self._rows: dict[int, Row] = {}  # instead of those of the base
         self._more: dict[int, Row] = {}  # besides these
         # What has changed since the beginning, also if it was merged: per node, whether it has more edges, or others.
@@ -194,14 +187,6 @@ class Edges:
         """The arrays of the base, by the names of the parameters."""
         arrays = {"offsets": self._offsets, "sources": self._sources}
         return arrays if self._weights is None else arrays | {"weights": self._weights}
-
-    @property
-    def is_weighted(self) -> bool:
-        return self._weights is not None
-
-    @property
-    def _num_rows(self) -> int:
-        return len(self._offsets) - 1
 
     def row(self, node: int) -> Row:
         row, more = self._rows.get(node), self._more.get(node)
@@ -297,13 +282,10 @@ class Edges:
         self._rows[node] = Row(row.sources[kept], row.weights[kept])
         self._mark(node, _OTHERS)
 
-    @property
-    def num_changed(self) -> int:
-        """Number of nodes in the overlay."""
-        return len(self._rows.keys() | self._more.keys())
-
-    def merge(self, num_nodes: int) -> None:
-        """Make the overlay part of the base, in memory."""
+    def merge_if_many(self, num_nodes: int, most: int) -> None:
+        """Make the overlay part of the base, in memory, if more nodes are in it."""
+        if len(self._rows) + len(self._more) <= most:
+            return
         counts, is_kept = np.zeros(num_nodes, dtype=np.int64), np.ones(num_nodes, dtype=bool)
         counts[: self._num_rows] = np.diff(self._offsets)
         before, rows = counts[: self._num_rows].copy(), {}
@@ -321,7 +303,7 @@ class Edges:
             merged[-1][new] = values[old]
             for node, row in rows.items():
                 merged[-1][offsets[node] : offsets[node + 1]] = row[place]
-        self._offsets, self._sources, self._weights = offsets, *merged
+        self._num_rows, self._offsets, self._sources, self._weights = num_nodes, offsets, *merged
         self._changes &= _MORE | _OTHERS
         self._rows, self._more = {}, {}
 
@@ -342,7 +324,7 @@ class GrowingGraph:
 
     def __init__(self, edges: Edges, ids: Any, directed: bool, is_symmetric: bool, max_neighbours: int):
         self.directed, self.is_symmetric, self.max_neighbours = directed, is_symmetric, max_neighbours
-        self._in = edges
+        self.edges = edges
         self._out: Edges | None = None  # of a directed graph, once it is needed
         self.is_weighted = edges.is_weighted
         self.num_nodes = self.num_base = len(edges.arrays["offsets"]) - 1
@@ -357,17 +339,17 @@ class GrowingGraph:
 
     def row(self, node: int) -> Row:
         """The incoming edges of a node."""
-        return self._in.row(node)
+        return self.edges.row(node)
 
     def incoming(self, nodes: np.ndarray, added: Incoming, cap: int) -> Incoming:
         """As `Edges.incoming`."""
-        return self._in.incoming(nodes, added, cap)
+        return self.edges.incoming(nodes, added, cap)
 
     def outgoing(self, node: int) -> list[int]:
         """The targets of the edges that lead from a node, each once."""
         if self.directed and self._out is None:
-            self._out = self._in.transposed(self.num_nodes)
-        edges = self._in if self._out is None else self._out
+            self._out = self.edges.transposed(self.num_nodes)
+        edges = self.edges if self._out is None else self._out
         return np.unique(edges.row(node).sources).tolist()
 
     def with_ways(self, edges: Iterable[Edge]) -> Incoming:
@@ -376,7 +358,7 @@ class GrowingGraph:
         ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
         weights = np.array([edge.weight for edge in edges], dtype=np.float64)
         if self.is_weighted:  # as precise as those of the base
-            weights = weights.astype(self._in.arrays["weights"].dtype).astype(np.float64)
+            weights = weights.astype(self.edges.arrays["weights"].dtype).astype(np.float64)
         if not self.directed:
             back = np.flatnonzero(ends[:, 0] != ends[:, 1])
             # One after the other, so that each node has its edges in the order in which they were given.
@@ -408,7 +390,7 @@ class GrowingGraph:
 
         Returns the indices that the nodes get, and the edges that have these, by target.
         """
-        first, free = self.num_nodes, self._free[::-1][: len(ids)]
+        first, free = self.num_nodes, self._free[: -len(ids) - 1 : -1]
         index = np.array([*free, *range(first, first + len(ids) - len(free))], dtype=np.int64)
         if free:
             del self._free[-len(free) :]
@@ -431,7 +413,7 @@ class GrowingGraph:
 
     def add_edges(self, added: dict[int, Row]) -> None:
         """Add edges by their targets."""
-        self._in.add(added)
+        self.edges.add(added)
         if self._out is not None:
             edges = (
                 Edge(node, a, w)
@@ -444,7 +426,7 @@ class GrowingGraph:
     def remove_edges(self, removed: dict[int, Row]) -> None:
         """Remove edges by their targets; a repeated one as a whole."""
         for node, row in removed.items():
-            self._in.drop(node, row.sources)
+            self.edges.drop(node, row.sources)
             if self._out is not None:
                 for source in row.sources.tolist():
                     self._out.drop(source, np.array([node]))
@@ -454,11 +436,11 @@ class GrowingGraph:
         """Remove a node with its edges; returns the nodes that had an edge from it."""
         targets = [target for target in self.outgoing(node) if target != node]
         for target in targets:
-            self._in.drop(target, np.array([node]))
+            self.edges.drop(target, np.array([node]))
         if self._out is not None:
             for source in np.unique(self.row(node).sources).tolist():
                 self._out.drop(source, np.array([node]))
-        for edges in (self._in, self._out):
+        for edges in (self.edges, self._out):
             if edges is not None:
                 edges.drop(node, edges.row(node).sources)
         self.ids.remove(node)
@@ -470,9 +452,9 @@ class GrowingGraph:
 
     def _merge_if_many(self) -> None:
         # Merging costs as much as copying all edges, an overlay about half a kilobyte a node.
-        for edges in (self._in, self._out):
-            if edges is not None and edges.num_changed > max(_MOST_CHANGED, self.num_base // 16):
-                edges.merge(self.num_nodes)
+        for edges in (self.edges, self._out):
+            if edges is not None:
+                edges.merge_if_many(self.num_nodes, max(_MOST_CHANGED, self.num_base // 16))
 
     @property
     def num_present(self) -> int:
@@ -491,6 +473,9 @@ class GrowingGraph:
     def add_column(self, key: Hashable, base: Tensor) -> None:
         """Add a matrix with a row, or a number, per node of the base, which is changed in place."""
         assert self.num_nodes == self.num_base, "columns come before changes"
+        if base.is_inference():  # which cannot be changed in place later
+            with torch.inference_mode(False):
+                base = base.clone()
         self._columns[key] = base, base.new_empty(0, *base.shape[1:])
         self._changed[key] = np.zeros(self.num_base, dtype=bool)
 
@@ -524,11 +509,6 @@ class GrowingGraph:
     # --- the base and what has changed since, as arrays ---
 
     @property
-    def edge_arrays(self) -> dict[str, np.ndarray]:
-        """The edges of the base."""
-        return self._in.arrays
-
-    @property
     def columns(self) -> dict[Hashable, Tensor]:
         """The matrices of the base."""
         return {key: base for key, (base, _) in self._columns.items()}
@@ -536,7 +516,7 @@ class GrowingGraph:
     def changes(self) -> dict[str, np.ndarray]:
         """Everything but ids that has changed since the base."""
         later = sorted(self._removed.difference(self._free))
-        found = {f"edges-{name}": each for name, each in self._in.changes().items()}
+        found = {f"edges-{name}": each for name, each in self.edges.changes().items()}
         found["removed"] = np.array([*later, *self._free], dtype=np.int64)
         for number, (key, (base, tail)) in enumerate(self._columns.items()):
             nodes = np.flatnonzero(self._changed[key])
@@ -547,7 +527,7 @@ class GrowingGraph:
     def restore(self, changes: Mapping[str, np.ndarray], num_nodes: int, added: list[Id], next_id: int) -> None:
         """Change the base as in `changes`."""
         own = {name.removeprefix("edges-"): each for name, each in changes.items() if name.startswith("edges-")}
-        self._in.restore(own)
+        self.edges.restore(own)
         removed = changes["removed"].tolist()
         self._removed, self._free = set(removed), [node for node in removed if node >= self.num_base]
         self.ids.restore(added, self._removed, next_id)
@@ -560,7 +540,7 @@ class GrowingGraph:
     def snapshot(self, columns: Mapping[Hashable, Tensor | None]) -> Self:
         """A copy with some columns that later changes leave as it is; with a base as it was, or of one in memory."""
         other = copy.copy(self)
-        other._in, other._out, other.ids = self._in.snapshot(), None, self.ids.snapshot()
+        other.edges, other._out, other.ids = self.edges.snapshot(), None, self.ids.snapshot()
         other._removed, other._columns = set(self._removed), {}
         for key, first in columns.items():
             base, tail = self._columns[key]

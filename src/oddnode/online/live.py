@@ -28,7 +28,7 @@ from oddnode.nn.blocks import tried_nodes
 from oddnode.online.answers import ErrorReport, Judgement, KeptScores, KindOfEvidence, Neighbourhood, strongest
 from oddnode.online.growing import NO_INCOMING, Edge, Edges, GrowingGraph, Id, Incoming, Row, checked_ids
 from oddnode.online.local import Known, LocalGraph, LocalOutputs, Networks, SideBySide, is_close, not_local
-from oddnode.online.rebasing import as_data, write_graph
+from oddnode.online.rebasing import PATH, as_data, path_graph, write_graph
 from oddnode.online.rows import Arrivals, decoded, read_arrivals, read_edges, read_known_edges, read_rows
 from oddnode.online.saved import (
     BaseFacts,
@@ -171,7 +171,7 @@ class LiveGraph:
             return fitting_outputs(self._detector, outputs, "", self._model.basis)[0]
         return outputs
 
-    def _prepare(self, outputs: Outputs, ids: Any) -> None:
+    def _prepare(self, outputs: Outputs, ids: Any, is_tried: bool = True) -> None:
         """Compute everything that is known of the base."""
         detector, base = self._detector, outputs.graph
         scores = detector.score_samples(outputs)
@@ -202,14 +202,21 @@ class LiveGraph:
             self._known[-1].learn(each)
         self._layers = SideBySide.of([known.module for known in self._known])
         self._tried = tried_nodes(base).tolist()
-        self._find_reach()
+        self._find_reach(self._on_paths() if is_tried else None)
         self._base_version, self.base_key, whole.base = self.version, None, None
         for cache in base.caches.values():
             cache.clear()
 
-    def _find_reach(self) -> None:
-        """Try on known nodes from how many hops the network can be computed, and what else is right there."""
+    def _find_reach(self, paths: LiveGraph | None) -> None:
+        """Try on known nodes from how many hops the network can be computed, and what else is right there.
+
+        On ``paths`` first: known nodes may have nothing around them that is far enough away.
+        """
+        self._has_changed, wrong = False, [set[Any]()]
         first = max(1, max(receptive_hops(known.module) for known in self._known) - 1)
+        if paths is not None:
+            first, wrong = paths._reach, [{None, *own.places} - own.reaches_neighbours for own in paths._known]
+            self._is_exact, self._is_exact_around = paths._try_arrivals()
         for self._reach in range(first, _MOST_REACH + 1):
             graph = LocalGraph(self._whole, self._like, NO_INCOMING, self._tried, self._reach, cap=2**40)
             if all(_agrees(known, self._member(known, graph)) for known in self._known):
@@ -222,14 +229,42 @@ class LiveGraph:
             )
         try:
             with torch.inference_mode():
-                self._check(graph)
+                self._check(graph, set.union(*wrong))
         except RuntimeError:  # a scorer that differentiates
             self._needs_gradients = True
-            self._check(graph)
+            self._check(graph, set.union(*wrong))
 
-    def _check(self, graph: LocalGraph) -> None:
+    def _on_paths(self) -> LiveGraph:
+        """A live graph of paths with the same model."""
+        paths = LiveGraph.__new__(LiveGraph)
+        paths._start(self._detector, max_neighbours=PATH)
+        paths.directed = self.directed
+        paths._prepare(self._detector.outputs(path_graph(self._whole), False), None, is_tried=False)
+        return paths
+
+    def _try_arrivals(self) -> tuple[bool, bool]:
+        """Try on paths whether scores of linked arrivals are exact, and whether all is exact around them, too."""
+        whole, first, scorers = self._whole, self._whole.num_nodes, members_of(self._detector.scorer_)
+        if self._detector.scorer_.needs_reference:
+            return False, False
+        ends = np.arange(0, first, PATH)
+        pairs = [(end, first + place, first + (place + 1) % len(ends)) for place, end in enumerate(ends.tolist())]
+        links = [Edge(*pair) for end, new, next_one in pairs for pair in ((end, new), (new, end + 3), (new, next_one))]
+        x, added = whole.get("x", ends + 5), whole.with_ways(links)
+        expected, outputs = self._detector.outputs(as_data(whole, [], x, added), False), self._outputs(x, added, [])
+        graph, outputs.graph.follows_scales = outputs.graph, not self.directed
+        near = graph.complete[graph.complete < graph.num_near]
+        around = is_close(outputs.logits[near], expected.logits[torch.from_numpy(graph.nodes)[near]])
+        for key, values in whole.columns.items():  # no other value that is kept may count
+            if isinstance(key, tuple) or key == "smoothed_x":
+                whole.put(key, np.arange(first), 1.0 - 3.0 * values)
+        found = self._target_scores(self._outputs(x, added, []))
+        is_exact = is_close(found, self._detector.score_samples(expected)[first:])
+        return is_exact, is_exact and around and not self.directed and all(each.is_row_wise for each in scorers)
+
+    def _check(self, graph: LocalGraph, wrong_on_paths: set[Any]) -> None:
         for number, (known, scorer) in enumerate(zip(self._known, members_of(self._detector.scorer_), strict=True)):
-            known.reaches_neighbours, before = {None, *known.places}, 0
+            known.reaches_neighbours, before = {None, *known.places} - wrong_on_paths, -1
             while len(known.reaches_neighbours) != before:
                 before = len(known.reaches_neighbours)
                 outputs = self._member(known, graph, number)
@@ -313,7 +348,9 @@ class LiveGraph:
             One for every arrival.
         """
         with self._lock:
-            return self._scored(rows, edges, ids, explain)
+            arrivals = read_arrivals(rows, edges, ids, self._whole, self._schema, self._like)
+            outputs = self._outputs(arrivals.x, self._whole.with_ways(arrivals.edges), [])
+            return self._judged(outputs, arrivals.ids, arrivals.unseen, bool(arrivals.edges), explain)
 
     def commit(
         self, rows: Any, edges: Any = (), *, ids: Sequence[Id] | None = None, explain: bool = False
@@ -435,19 +472,21 @@ class LiveGraph:
                 node = whole.ids[used.intersection(gone).pop()]
                 raise GraphError(f"the node {node!r} is removed, but the same change gives it features or edges")
             known = [edge for edge in arrivals.edges if max(edge[:2]) < whole.num_nodes]
-            self._apply(changed, changed_rows[1], gone, lost, known)
+            self._has_changed |= bool(changed or gone or lost or known)
+            touched = self._apply(changed, changed_rows[1], gone, lost, known)
+            self._keep_anew(touched)
             found: list[Judgement] = []
             if arrivals.ids:
                 edges = [edge for edge in arrivals.edges if max(edge[:2]) >= whole.num_nodes]
-                found = self._arrive(replace(arrivals, edges=edges), explain)
+                found = self._arrive(replace(arrivals, edges=edges), touched, explain)
             if changed:
                 outputs = self._outputs(like, NO_INCOMING, changed)
                 found += self._judged(outputs, *changed_rows[::2], has_edges=True, explain=explain)
             self.version = version + bool(arrivals.ids or arrivals.edges or changed or gone or lost)
             return found
 
-    def _apply(self, changed: list[int], x: Tensor, gone: list[int], lost: list[Edge], known: list[Edge]) -> None:
-        """Change features and edges of known nodes, and compute what is kept of them again."""
+    def _apply(self, changed: list[int], x: Tensor, gone: list[int], lost: list[Edge], known: list[Edge]) -> set[int]:
+        """Change features and edges of known nodes; returns those of which everything that is kept changes."""
         whole = self._whole
         touched: set[int] = set()
         for rows, apply in ((whole.rows_with(lost), whole.remove_edges), (whole.rows_with(known), whole.add_edges)):
@@ -463,21 +502,29 @@ class LiveGraph:
             for node in changed:
                 targets = whole.outgoing(node)
                 touched |= {node, *targets[:: 1 + len(targets) // self._max_neighbours]}
-        near = np.array(sorted(touched), dtype=np.int64)
+        return touched
+
+    def _keep_anew(self, nodes: set[int]) -> None:
+        """Compute what is kept of nodes again."""
+        near = sorted(nodes)
         for first in range(0, len(near), _AT_ONCE):
-            outputs = self._outputs(self._like, NO_INCOMING, near[first : first + _AT_ONCE].tolist())
+            outputs = self._outputs(self._like, NO_INCOMING, near[first : first + _AT_ONCE])
             self._keep(outputs, self._target_scores(outputs))
 
-    def _arrive(self, arrivals: Arrivals, explain: bool) -> list[Judgement]:
+    def _arrive(self, arrivals: Arrivals, touched: set[int], explain: bool) -> list[Judgement]:
         whole = self._whole
         outputs = self._outputs(arrivals.x, whole.with_ways(arrivals.edges), [])
+        outputs.graph.follows_scales = self._is_exact_around
         found = self._judged(outputs, arrivals.ids, arrivals.unseen, bool(arrivals.edges), explain)
         new, added = whole.add(arrivals.ids, arrivals.edges)
         outputs.graph.nodes[: len(new)] = new
         whole.put("x", new, outputs.graph.x[: len(new)])
         whole.put("far", new, torch.tensor([each.is_far for each in found]))
         self._keep_degrees(sorted({*new.tolist(), *added}))
-        self._keep(outputs, self._target_scores(outputs))
+        self._keep(outputs, self._target_scores(outputs), around=self._is_exact_around)
+        self._has_changed = True
+        if self._is_exact and added:  # others keep averages, which hardly change
+            self._keep_anew(touched if self._is_exact_around else touched.union(added).difference(new.tolist()))
         return found
 
     # --- what is known of nodes ---
@@ -643,7 +690,7 @@ class LiveGraph:
         kind, ids = saved_ids(whole.ids.base)
         graph = "" if self._folder is None else _graph_key(self._folder)
         if self._folder is None:
-            arrays |= whole.edge_arrays | ids
+            arrays |= whole.edges.arrays | ids
         elif self._has_features_of_folder:
             del arrays["column-0"]
         arrays |= {f"references-{number}": each for number, each in enumerate(self._references)}
@@ -729,7 +776,7 @@ class LiveGraph:
         self._layers = SideBySide.of([known.module for known in self._known])
         self.version = self._base_version = facts.version
         try:
-            self._find_reach()
+            self._find_reach(self._on_paths())
         except ValueError:
             self._reach = 0
         if self._reach != facts.reach:
@@ -768,7 +815,7 @@ class LiveGraph:
                 raise FolderError(f"{folder} has changes of another base; delete it")
             found = {name: values.numpy() for name, values in arrays.items()}
             self._whole.restore(found, facts.num_nodes, mixed_ids(found.pop("ids"))[:-2], facts.next_id)
-            self.version = facts.version
+            self._has_changed, self.version = facts.version != self.version, facts.version
 
     # --- the whole graph anew ---
 
@@ -864,11 +911,6 @@ class LiveGraph:
         )
 
     # --- parts of the above ---
-
-    def _scored(self, rows: Any, edges: Any, ids: Sequence[Id] | None, explain: bool) -> list[Judgement]:
-        arrivals = read_arrivals(rows, edges, ids, self._whole, self._schema, self._like)
-        outputs = self._outputs(arrivals.x, self._whole.with_ways(arrivals.edges), [])
-        return self._judged(outputs, arrivals.ids, arrivals.unseen, bool(arrivals.edges), explain)
 
     def _found(self, ids: Sequence[Id]) -> list[int]:
         nodes = self._found_all(ids).tolist()
@@ -978,10 +1020,11 @@ class LiveGraph:
         return [Judgement(**dict(zip(columns, row, strict=True)), version=self.version) for row in rows]
 
     def _are_exact(self, graph: LocalGraph, num_edges: list[int], has_edges: bool) -> list[bool]:
-        scorer = self._detector.scorer_
-        if not has_edges or (not len(graph.capped) and not scorer.needs_reference and not scorer.num_hops_used):
-            return [True] * len(num_edges)
-        return [not count and not scorer.needs_reference for count in num_edges]
+        needs_reference = self._detector.scorer_.needs_reference
+        if not has_edges or (self._is_exact and not len(graph.capped)):
+            # The scores of reference nodes are those of the base.
+            return [not (needs_reference and self._has_changed)] * len(num_edges)
+        return [not count and not needs_reference for count in num_edges]
 
     def _kinds(self, outputs: Outputs, count: int) -> list[tuple[KindOfEvidence, ...]]:
         """Every kind of evidence against the targets."""
@@ -1008,16 +1051,23 @@ class LiveGraph:
         for name, values in zip(("in_degree", "effective_degree", "gcn_scale"), found.T, strict=True):
             whole.put(name, index, torch.from_numpy(np.ascontiguousarray(values)))
 
-    def _keep(self, outputs: Any, scores: Tensor) -> None:
-        """Update what is known of targets and of their neighbours."""
+    @_quick
+    def _keep(self, outputs: Any, scores: Tensor, around: bool = False) -> None:
+        """Update what is known of targets and of their neighbours; their scores, too, if these are exact ``around``."""
         graph, whole = outputs.graph, self._whole
-        targets = graph.nodes[: graph.num_targets]
-        confidence, predicted = outputs.logits[: len(targets)].softmax(dim=-1).max(dim=1)
+        chosen, rows, nodes = torch.arange(graph.num_targets), graph.complete, graph.nodes[graph.complete.numpy()]
+        if around:
+            near = rows[(rows >= graph.num_targets) & (rows < graph.num_near)]
+            far = whole.get("far", graph.nodes[near.numpy()]).nonzero().squeeze(1)
+            own = outputs.scores_of(self._detector.scorer_)[near]
+            chosen, scores = torch.cat([chosen, near]), torch.cat([scores, lower_far_scores(own, far, self._lowest)])
+        confidence, predicted = outputs.logits[chosen].softmax(dim=-1).max(dim=1)
         for name, own in (("score", scores), ("confidence", confidence), ("predicted", predicted)):
-            whole.put(name, targets, own)
-        rows, nodes = graph.complete, graph.nodes[graph.complete.numpy()]
+            whole.put(name, graph.nodes[chosen.numpy()], own)
         for key, values in graph.kept.items():
             whole.put(key, nodes, values[rows])
+        if len(graph.moved):
+            whole.put("smoothed_x", graph.nodes[graph.moved.numpy()], graph.kept["smoothed_x"][graph.moved])
         members = outputs.members or [outputs]
         shared = {key: own for each in members for key, own in each.values.items() if each.is_shared(key)}
         for member in members:

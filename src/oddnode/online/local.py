@@ -59,6 +59,7 @@ class LocalGraph(Graph):
             rows.append(numbering.number(found.sources))
             if not first:  # nodes with new edges count differently in graph convolutions, however far they are
                 numbering.number(np.unique(added.owner[added.owner < whole.num_nodes]))
+                self.num_near = len(numbering.nodes)
             weights.append(found.weights)
             capped.append(first + np.flatnonzero(found.capped))
             first = self.num_inner
@@ -72,6 +73,8 @@ class LocalGraph(Graph):
         complete = torch.ones(self.num_inner, dtype=torch.bool)
         complete[self.capped] = False
         self.complete = complete.nonzero().squeeze(1)
+        #: Whether rows at the rim follow the scales of their neighbours, if the graph is undirected; which `moved`.
+        self.follows_scales, self.moved = False, torch.empty(0, dtype=torch.long)
 
     def _at_rim(self, values: Tensor, key: Hashable) -> Tensor:
         """Replace the values of rows whose edges are not complete by those of the whole graph."""
@@ -117,7 +120,7 @@ class LocalGraph(Graph):
         weight = torch.ones_like(self.edge_index[0], dtype=self.x.dtype) if weight is None else weight
         edges, weight = with_self_loops(self.edge_index, self.num_nodes, weight)
         scale = weighted_in_degree(edges, self.num_nodes, weight).to(self.x.dtype).pow(-0.5)
-        scale = self._at_rim(scale, "gcn_scale")
+        self._scale = scale = self._at_rim(scale, "gcn_scale")
         values = scale[edges[0]] * weight * scale[edges[1]]
         return SparseMatrix(edges[1], edges[0], values, (self.num_nodes, self.num_nodes))
 
@@ -130,19 +133,46 @@ class LocalGraph(Graph):
     def smoothed_x(self) -> Tensor:
         self.whole.ensure("smoothed_x", lambda base: base.smoothed_x)
         values = self._at_rim(self.gcn_matrix @ self.x, "smoothed_x")
+        if self.follows_scales:
+            self._follow(values)
         self.kept["smoothed_x"] = values
         return values
+
+    def _follow(self, values: Tensor) -> None:
+        """Count known nodes with new edges as they now do in the values of their neighbours at the rim."""
+        change, linked = torch.zeros_like(self._scale), slice(self.num_targets, self.num_near)
+        change[linked] = self._scale[linked] - self.whole.get("gcn_scale", self.nodes[linked]).to(change)
+        edges = ((change[self.edge_index[1]] != 0) & (self.edge_index[0] >= self.num_inner)).nonzero().squeeze(1)
+        source, target = self.edge_index[:, edges]
+        weight = 1.0 if self.edge_weight is None else self.edge_weight[edges]
+        values.index_add_(0, source, (change[target] * self._scale[source] * weight).unsqueeze(1) * self.x[target])
+        self.moved = source.unique()
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         key = ("support", num_hops, eta)
         self.whole.ensure(key, lambda base: base.support(num_hops, eta))
         if key not in self.kept:
             known = self.whole.get(key, self.nodes[self.num_new :]).to(self.x)
-            own = self.x.new_ones(self.num_new)
-            # One over the support is a mean over neighbours if their averages are over the same nodes.
-            values = torch.cat([own, known.reciprocal()])
-            self.kept[key] = self.continued(values, values[: self.num_targets], num_hops, eta).reciprocal()
+            values = torch.cat([self.x.new_ones(self.num_new), known.reciprocal()])
+            if 0 < num_hops <= self.reach + 1:
+                values[: self.num_targets] = self._squares(num_hops, eta)
+            else:  # one over the support is a mean over neighbours if their averages are over the same nodes
+                values = self.continued(values, self.x.new_ones(self.num_targets), num_hops, eta)
+            self.kept[key] = values.reciprocal()
         return self.kept[key]
+
+    def _squares(self, num_hops: int, eta: float) -> Tensor:
+        """The sum of the squares of the weights in every target's average over a few hops."""
+        nodes, shares = torch.arange(self.num_nodes), self.random_walk.oriented(transpose=False).values()
+        own = torch.where(self.random_walk.row_counts() > 0, eta, 1.0).to(
+            shares
+        )  # a node without edges keeps its score
+        ends = torch.cat([self.edge_index.flip(0), nodes.expand(2, -1)], dim=1)
+        hop = torch.sparse_coo_tensor(ends, torch.cat([(1.0 - eta) * shares, own]), (len(nodes),) * 2).coalesce()
+        power = hop.index_select(0, nodes[: self.num_targets])
+        for _ in range(num_hops - 1):
+            power = torch.sparse.mm(power, hop)
+        return power.pow(2).sum(dim=1).to_dense()
 
     def empty(self, width: int | None, dtype: torch.dtype | None = None, is_factor: bool = False) -> Tensor:
         return super().empty(width, dtype).zero_()
@@ -179,12 +209,14 @@ class LocalGraph(Graph):
         values[:count] = 0.0
         from_others, left = matrix @ values, eta**num_hops
         result = left * own + (1.0 - left) * from_others
+        alone = matrix.row_counts() == 0
         if are_linked:
             values[:count] = own
             for _ in range(num_hops):
                 values[:count] = eta * values[:count] + (1.0 - eta) * (matrix @ values)
+                if keeps:  # others count with it, too
+                    values[:count][alone] = own[alone]
             result = values[:count].clone()
-        alone = matrix.row_counts() == 0
         result[alone] = own[alone] if keeps else left * own[alone]
         return torch.cat([result, averages[count:]])
 
@@ -240,6 +272,8 @@ class Known:
             # Long averages are continued, which is not exact; of other propagating scorers nothing is known.
             is_known = isinstance(owner, Propagated) or not isinstance(owner, PropagatingScorer)
             is_long = isinstance(owner, CombinedScorer) and owner.num_hops_used > graph.reach + 1 and is_known
+            # With a prior, the number of nodes in an average is estimated on the whole graph.
+            is_long |= isinstance(owner, Propagated) and owner.prior_nodes > 0 and key[1] == "score"
             if found is None or is_long or (isinstance(owner, Scorer) and owner.needs_reference):
                 self.reaches_neighbours.discard(key)
                 continue

@@ -1,4 +1,4 @@
-"""A growing graph as it is now, as a graph of its own: in memory, or written to a new graph folder."""
+"""A growing graph as it is now, as a graph of its own, in memory or written to a new graph folder; and paths."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from oddnode.online.growing import NO_INCOMING, GrowingGraph, Incoming
 
 # Edges that are written at a time, roughly.
 _NODES_AT_ONCE = 2**16
+#: Number of nodes of each path, on which networks and scorers are tried, and the number of paths.
+PATH, _NUM_PATHS = 14, 8
 
 
 def as_data(whole: GrowingGraph, references: Sequence[np.ndarray], new: Tensor, added: Incoming) -> Any:
@@ -87,3 +89,17 @@ def write_graph(
         builder.add_nodes(node_chunks, facts)
         builder.add_edges(edge_chunks)
         return builder.finish(source.manifest.notes)
+
+
+def path_graph(whole: GrowingGraph) -> Any:
+    """Paths to nodes 0, `PATH`, 2 `PATH` and so on, whose features are drawn from those of a base, each by itself."""
+    from torch_geometric.data import Data
+
+    rng, count = np.random.default_rng(0), PATH * _NUM_PATHS
+    rows = whole.get("x", rng.integers(whole.num_base, size=64))
+    x = rows.gather(0, torch.from_numpy(rng.integers(64, size=(count, rows.shape[1]))))
+    source = torch.arange(count)[torch.arange(count) % PATH > 0]
+    edges, weight = torch.stack([source, source - 1]), torch.from_numpy(rng.uniform(0.5, 2.0, len(source))).to(x)
+    if not whole.directed:
+        edges, weight = torch.cat([edges, edges.flip(0)], dim=1), weight.repeat(2)
+    return Data(x=x, edge_index=edges, **{"edge_weight": weight} if whole.is_weighted else {})
