@@ -93,6 +93,13 @@ def test_nothing_is_converted_silently(energy: Detector, task: Task, tmp_path: P
     live, row = LiveGraph(energy, task.train), x[:1].numpy()
     with pytest.raises(GraphError, match="the rows: there are masked values"):
         live.score(np.ma.array(row, mask=row > 0))
+    with pytest.raises(GraphError, match=r"data.edge_weight: 9007199254740993 would be rounded"):
+        LiveGraph(energy, Data(x=x, edge_index=edges, edge_weight=torch.full((edges.shape[1],), 2**53 + 1)))
+    single = load_task("digits/arrivals/label-scattered").train
+    live = LiveGraph(Detector(scorer=Energy(), epochs=1, device="cpu").fit(single), single)
+    with pytest.raises(GraphError, match=r"feature 0 of arrival 0 is 1e\+300, expected a finite .*\(torch.float32\)"):
+        live.score(np.full(row.shape, 1e300))
+    live = LiveGraph(energy, task.train)
     with pytest.raises(GraphError, match="the rows: 9007199254740993 would be rounded to 9007199254740992"):
         live.score(np.full(row.shape, 2**53 + 1))
     assert live.score(row.tolist())[0].score == live.score(np.ma.array(row))[0].score == live.score(x[:1])[0].score

@@ -133,6 +133,8 @@ def _checked_edges(data: GraphSource, dtype: torch.dtype) -> tuple[Tensor, Tenso
         check_edge_weight(weight, edges.shape[1], "data.edge_weight")
     except ValueError as error:
         raise GraphError(str(error)) from None
+    if not weight.is_floating_point():
+        check_exact(weight.double(), weight, "data.edge_weight")
     total, largest = float(weight.double().sum()), torch.finfo(torch.float32).max
     if total > largest:
         raise GraphError(

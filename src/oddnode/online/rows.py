@@ -90,7 +90,8 @@ def _features(rows: Any, like: Tensor) -> Tensor:
         check_exact(x.cpu(), given.cpu(), "the rows")
     if not bool(x.isfinite().all()):
         row, column = (~x.isfinite()).nonzero()[0].tolist()
-        raise GraphError(f"feature {column} of arrival {row} is {float(x[row, column])}, expected a finite number")
+        value = float(given[row, column])
+        raise GraphError(f"feature {column} of arrival {row} is {value}, expected a finite number ({x.dtype})")
     return x
 
 
