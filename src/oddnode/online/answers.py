@@ -11,7 +11,7 @@ from oddnode.detector.explanation import NOTABLE
 from oddnode.tables.scores import evidence_column
 
 
-class KindOfEvidence(Struct, frozen=True):
+class KindOfEvidence(Struct, frozen=True, gc=False):
     """One kind of evidence against a node."""
 
     kind: str  #: Its name.
@@ -19,7 +19,7 @@ class KindOfEvidence(Struct, frozen=True):
     contribution: float  #: What it adds to the evidence against the node, the mean over the networks.
 
 
-class Judgement(Struct, frozen=True, kw_only=True):
+class Judgement(Struct, frozen=True, kw_only=True, gc=False):
     """What a model says of one node."""
 
     id: int | str  #: The id of the node.

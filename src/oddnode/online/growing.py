@@ -125,7 +125,7 @@ class Ids:
             else:
                 known = np.where((numbers >= 0) & (numbers < self._num_base), numbers, -1)
             if self._removed:
-                known[np.isin(numbers, [node for node in self._removed if isinstance(node, int)])] = -1
+                known[[place for place, node in enumerate(numbers.tolist()) if node in self._removed]] = -1
             found[places] = known
         for place in np.flatnonzero(found < 0).tolist():
             found[place] = self._index.get(ids[place], -1)

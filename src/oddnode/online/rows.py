@@ -118,16 +118,14 @@ def read_edges(
 ) -> list[Edge]:
     """Look up the ends of new edges, each of which has an arrival at one end at least, unless it ``joins_known``."""
     found: dict[tuple[int, int], Edge] = {}
-    unknown: list[Id] = []
-    for source, target, weight in _triples(edges, schema):
-        ends = []
-        for node in checked_ids((source, target), "an edge"):
-            index = new[node] if node in new else whole.ids.find(node)
-            ends.append(index)
-            if index is None:
-                unknown.append(node)
-        a, b = ends
-        if a is None or b is None:
+    triples = list(_triples(edges, schema))
+    ends = checked_ids((end for triple in triples for end in triple[:2]), "an edge")
+    others = list(dict.fromkeys(node for node in ends if node not in new))
+    indices = new | dict(zip(others, whole.ids.find_all(others).tolist(), strict=True))
+    unknown = [node for node in ends if indices[node] < 0]
+    for (source, target, weight), node, other in zip(triples, ends[::2], ends[1::2], strict=True):
+        a, b = indices[node], indices[other]
+        if a < 0 or b < 0:
             continue
         if max(a, b) < whole.num_nodes and not joins_known:
             raise GraphError(f"the edge {quoted((source, target))} joins two nodes of the graph, none of the arrivals")
