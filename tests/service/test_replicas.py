@@ -154,6 +154,7 @@ def test_replicas_follow_a_log_and_its_new_bases(started: Start, row: Make, monk
     for replica in replicas:
         until(lambda: replica.phase == "ready" and kept(replica, "a")["graph"]["version"] == 2)  # noqa: B023
         assert kept(replica, "a", "b", "p0001") == expected
+        assert (replica.num_scored, replica.num_flagged) == (2, writer.num_flagged)
         with pytest.raises(Problem, match="read replica"):
             replica.write(replica.change, Change(remove_nodes=["a"]))
     assert [(each.name, json.loads(each.data)["answer"]["id"]) for each in told] == [("arrival", "b")]
@@ -163,6 +164,7 @@ def test_replicas_follow_a_log_and_its_new_bases(started: Start, row: Make, monk
     for replica in replicas:
         until(lambda: replica.phase == "ready" and replica.base == writer.base)  # noqa: B023
         assert kept(replica, "a", "b", "p0001") == kept(writer, "a", "b", "p0001")
+        assert (replica.num_scored, replica.num_flagged) == (2, writer.num_flagged)
 
 
 def test_a_base_with_a_change_that_was_undone_is_not_used(
