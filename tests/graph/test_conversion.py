@@ -185,6 +185,30 @@ def with_relation(data: Data, target: str, features: bool) -> HeteroData:
 
 
 @pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("has", {"edge_index": torch.tensor([[3], [0]])}, r"have node 3, but there are only 3 nodes"),
+        ("has", {"edge_index": torch.tensor([[0], [-1]])}, r"'card'\) have node -1, but .* only 2 nodes"),
+        ("has", {"edge_index": torch.ones(2, 1).bool()}, r"are torch.bool of shape \[2, 1\], expected integers"),
+        ("has", {"edge_weight": torch.ones(3)}, r"are 2, with 3 weights; give one per edge"),
+        ("card", {"seen_mask": torch.ones(3).bool()}, r"2 nodes of type 'card', but 3 values in 'seen_mask'"),
+        ("card", {"x": torch.tensor([[2**24 + 1], [0]])}, r"x of type 'card': 16777217 would be rounded to 16777216"),
+    ],
+)
+def test_what_is_of_no_node_of_its_type_is_refused(kind: str, given: dict[str, Tensor], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        as_source(bank(**{kind: given}))
+
+
+def test_numbers_that_are_none_or_do_not_fit_are_refused(data: Data) -> None:
+    with pytest.raises(GraphError, match="'x' of the NetworkX graph: there are masked values"):
+        as_source(with_features(data, np.ma.array([1.0] * 6, mask=True)))
+    data.x = torch.full((60, 6), 2**24 + 1)
+    with pytest.raises(GraphError, match=r"data\.x: 16777217 would be rounded to 16777216"):
+        Graph.from_data(data)
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
         (
@@ -196,39 +220,10 @@ def with_relation(data: Data, target: str, features: bool) -> HeteroData:
             r"labels of several types \('account', 'card'\).*to_homogeneous",
         ),
         (lambda data: bank(has={"edge_attr": torch.ones(2)}), r"'has', 'card'\) have one number each, edge_attr"),
-        (lambda data: bank(has={"edge_index": torch.tensor([[3], [0]])}), r"have node 3, but there are only 3 nodes"),
-        (
-            lambda data: bank(has={"edge_index": torch.tensor([[0], [-1]])}),
-            r"'card'\) have node -1, but .* only 2 nodes",
-        ),
-        (
-            lambda data: bank(has={"edge_index": torch.ones(2, 1, dtype=torch.bool)}),
-            r"are torch.bool of shape \[2, 1\]",
-        ),
-        (lambda data: bank(has={"edge_weight": torch.ones(3)}), r"are 2, with 3 weights; give one per edge"),
-        (
-            lambda data: bank(card={"seen_mask": torch.ones(3).bool()}),
-            r"2 nodes of type 'card', but 3 values in 'seen_mask'",
-        ),
-        (
-            lambda data: bank(card={"x": torch.tensor([[2**24 + 1], [0]])}),
-            r"x of type 'card': 16777217 would be rounded",
-        ),
-        (
-            lambda data: data.clone().update({"x": torch.full((60, 6), 2**24 + 1)}),
-            r"data.x: 16777217 would be rounded to 16777216",
-        ),
-        (
-            lambda data: with_features(data, np.ma.array([1.0] * 6, mask=True)),
-            r"'x' of the NetworkX graph: there are masked",
-        ),
         (lambda data: nx.path_graph(3), r"has the node 0 without the attribute 'x'.*from_networkx\("),
         (lambda data: nx.Graph(), r"has no nodes"),
         (lambda data: with_features(data, [1.0]), r"of the NetworkX graph: .* numbers of equal shape everywhere"),
-        (
-            lambda data: with_features(data, ["a"] * 6),
-            r"the attribute 'x' of the NetworkX graph: .*; give values of one type",
-        ),
+        (lambda data: with_features(data, ["a"] * 6), r"'x' of the NetworkX graph: .*; give values of one type"),
         (lambda data: [data, data], r"is list, expected a graph.*Batch\.from_data_list"),
         (lambda data: DataLoader([data]), r"is DataLoader, expected a graph.*give the whole graph that the loader"),
         (lambda data: data.x, r"is Tensor, expected a graph.*a graph also needs edges"),
