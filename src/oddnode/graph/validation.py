@@ -32,9 +32,10 @@ def exact_array(values: Any, what: str) -> np.ndarray:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise GraphError(f"{what}: this is no array of numbers of equal shape everywhere: {error}") from None
-    own = np.array(values, dtype=object) if parts and array.dtype.kind in "biufU" else array
-    if own is not array and own.shape == array.shape:  # numpy makes all values of a list alike
-        for given, found in zip(own.flat, array.reshape(-1).tolist(), strict=True):
+    if len({getattr(part, "dtype", None) for part in parts} - {array.dtype}) and array.dtype.kind in "biufU":
+        own = np.array(values, dtype=object).reshape(-1).tolist()  # numpy makes all values of a list alike
+        as_they_are = {*map(type, own)} <= {float}  # quick, and what most lists are
+        for given, found in () if as_they_are else zip(own, array.reshape(-1).tolist(), strict=False):
             if given != found and given == given:  # NaN is refused where it matters
                 raise GraphError(f"{what}: {given!r} is among values that make it {found!r}; give values of one type")
     return array
