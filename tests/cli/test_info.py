@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from torch_geometric.data import Data
+from torch_geometric.nn import GCN
 
 from oddnode import CrossEntropy, Detector, Energy
 from tests.cli.test_app import CLI
@@ -75,6 +76,10 @@ def test_a_model_from_python_shows_its_parts_and_damage_is_refused(two_groups: D
     source, target = two_groups.edge_index
     assert f"60 nodes, {int((source != target).sum())} edges" in shown
     assert "decisions:         not calibrated\n" in shown
+    assert " of 2 was best, seed 0\n" in shown
+    wrapped = Detector.wrap(GCN(two_groups.num_features, 8, 2, 3), scorer="msp", data=two_groups)
+    wrapped.save(tmp_path / "wrapped")
+    assert "was best" not in cli("info", str(tmp_path / "wrapped")).stdout
     Detector.from_recipe("msp", epochs=2, device="cpu").fit(two_groups).save(tmp_path / "msp")
     assert "method:            msp\n" in cli("info", str(tmp_path / "msp")).stdout
     weights = tmp_path / "msp" / "model.safetensors"

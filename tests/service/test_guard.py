@@ -136,6 +136,7 @@ def test_limits_of_bodies_rows_edges_and_ids(state: State, row: Make) -> None:
         (b'{"nodes": [{"id": "a"}, {"id": "b", "price": 1}]}', 422, "some rows only"),
         (b'{"nodes": [{"id": "a", "price": [1]}]}', 422, "a list is no value"),
         (b'{"nodes": [{"id": true}]}', 422, "lacks 18"),
+        (b'{"nodes": [{"name": "a"}], "edges": [["a", "b"]]}', 422, "no 'id', the column with the ids"),
         (b'{"nodes": [{"id": 1}, {"id": "1"}]}', 422, "the rows are no table"),
         (b'{"nodes": [{"id": "a"}], "edges": [["a"]]}', 422, "length >= 2"),
         (b'{"nodes": [{"id": "a"}], "edges": [["a", 0.5]]}', 422, ""),

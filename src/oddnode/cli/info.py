@@ -205,12 +205,13 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
     homophily = graph.homophily if has_labels else None
     alike = "" if homophily is None else f", {100 * homophily:.0f} % of labelled edges join one class"
     edges = f"{_num_edges(config, schema)} edges, mean degree {graph.mean_degree:.4g}{alike}"
+    trained = f"epoch {config.best_epoch} of {config.settings.epochs} was best, seed {config.settings.seed}"
     facts: dict[str, Any] = {
         "method": f"{config.method}, with {given}" if config.method and given else config.method,
         "objective": _part(config.objective) if config.method is None else None,
         "scorer": _part(config.scorer) if config.method is None else None,
         "network": _network(config, num_weights),
-        "training": f"epoch {config.best_epoch} of {config.settings.epochs} was best, seed {config.settings.seed}",
+        "training": trained if config.best_epoch else None,  # your own network was trained elsewhere
         "graph": f"{graph.num_nodes} nodes, {edges}",
         "decisions": _decisions(config),
     }

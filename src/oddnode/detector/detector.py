@@ -594,8 +594,9 @@ class Detector:
         drift = self.drift(outputs)
         if not drift.flags_too_many:
             return []
+        nodes = "nodes" if outputs.seen is None else "nodes that the detector has not seen"
         found = (
-            f"{drift.num_flagged} of {drift.num_nodes} nodes that the detector has not seen are flagged, where about "
+            f"{drift.num_flagged} of {drift.num_nodes} {nodes} are flagged, where about "
             f"{drift.false_alarm_rate:.0%} of known ones would be: either many are unknown, or the threshold does not "
             "fit this graph; check some of them, and calibrate on known nodes of this graph"
         )

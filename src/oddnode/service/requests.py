@@ -217,7 +217,7 @@ def rows_of(rows: list[Row], schema: TableSchema | None, field: str) -> tuple[An
     if not rows:
         return None, None
     if schema is not None:
-        _check_columns(rows, field)
+        _check_columns(rows, schema.id_column, field)
         return rows, None
     ids, features = [], []
     for place, row in enumerate(rows):
@@ -241,8 +241,10 @@ def arguments_of(change: Change, schema: TableSchema | None) -> dict[str, Any]:
     return own | {name: getattr(change, name) for name in names}
 
 
-def _check_columns(rows: list[Row], field: str) -> None:
+def _check_columns(rows: list[Row], id_column: str, field: str) -> None:
     names = rows[0].keys()
+    if id_column not in names:
+        raise _wrong(f"{field}[0]", f"the row has no {id_column!r}, the column with the ids")
     for place, row in enumerate(rows):
         if row.keys() != names:  # Arrow would take the columns of the first row
             other = sorted(names ^ row.keys())[0]
