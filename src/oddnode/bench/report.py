@@ -164,7 +164,7 @@ def comparison_table(comparisons: Sequence[PairedComparison]) -> str:
             " / ".join(str(row[f"{what}_{end}"]) for end in ("won", "tied", "lost")) for what in ("tasks", "seeds")
         )
         advantage = f"{paired.comparison.difference:+.1f}"
-        p_values = [f"{paired.comparison.p_value:.3f}", f"{paired.p_holm:.3f}"]
+        p_values = [f"{p:.2g}" for p in (paired.comparison.p_value, paired.p_holm)]
         body.append([METRIC_TITLES[paired.metric], paired.method, advantage, tasks, seeds, *p_values])
     notes = dict.fromkeys(c.comparison.note for c in comparisons if c.comparison.note)
     terms = (

@@ -148,7 +148,7 @@ def _class_named(name: Any, plugin: Any, base: type, where: str) -> Any:
     if not kinds:
         raise ModelFileError(
             f"{where}.class is {show(name)} of the plugin {show(plugin)}, which is not loaded or does not define it; "
-            "install or load that plugin, then load the model again"
+            "install that plugin, or load its file first (`load_plugins`, --plugin)"
         )
     if len(kinds) > 1:
         homes = ", ".join(sorted(kind.__module__ for kind in kinds))
