@@ -259,6 +259,7 @@ def test_a_change_is_all_or_nothing(task: Task, energy: Detector) -> None:
         ({"changed_ids": [20]}, "20 is removed"),
         ({"changed_ids": ["b"]}, "no node with the id 'b'"),
         ({"changed_ids": None}, "rows have no ids"),
+        ({"change_nodes": None}, "cannot be read as features"),
         ({"remove_nodes": [20, "b"]}, "no node with the id 'b'"),
         ({"remove_edges": [(3, 500)]}, "there is no edge"),
     ):
@@ -598,7 +599,13 @@ def test_rows_ids_and_weights_are_taken_strictly(task: Task, energy: Detector) -
     for rows, message in WRONG_ROWS:
         with pytest.raises(GraphError, match=message):
             live.score(rows, [])
-    wrong: Any = {"1 ids for 2 rows": ["a"], "given twice": ["a", "a"], "already a node": [0, 1], "float": [1.0, 2]}
+    wrong: Any = {
+        "more than 64 bits": ["a", 2**64],
+        "1 ids for 2 rows": ["a"],
+        "given twice": ["a", "a"],
+        "already a node": [0, 1],
+        "float": [1.0, 2],
+    }
     for message, ids in wrong.items():
         with pytest.raises(GraphError, match=message):
             live.score(x, [], ids=ids)
@@ -608,7 +615,7 @@ def test_rows_ids_and_weights_are_taken_strictly(task: Task, energy: Detector) -
         (("a", 1), "None, but edges of the graph have weights"),
         (("a", 1, -1.0), "weight -1.0"),
         (("a", 1, torch.nan), "weight nan"),
-        (("a", 1, 1e39), "from 0 to 3.4e38"),
+        (("a", 1, 1e31), "from 0 to 1e30"),
     ):
         with pytest.raises(GraphError, match=message):
             live.score(x[:1], [edge], ids=["a"])
@@ -627,6 +634,24 @@ def test_evidence_around_a_network_of_ones_own_is_as_in_the_grown_graph() -> Non
     links = [(300, 0), (300, 5), (300, 7)]
     [answer] = live.score(x[:1], links)
     assert answer.score == pytest.approx(float(detector.score_samples(grown(data, x[:1], links))[-1]), abs=0.1)
+
+
+def test_ids_are_integers_and_strings_and_none_is_given_twice(task: Task, energy: Detector, tmp_path: Path) -> None:
+    live, x, first = LiveGraph(energy, task.train), task.id_test.data.x[:1], task.train.num_nodes
+    live.save(tmp_path / "base")
+    chosen: list[Any] = [[first + 1], None, np.array([first + 7]), None]
+    assert [live.commit(x, ids=ids)[0].id - first for ids in chosen] == [1, 2, 7, 8]
+    live.remove([first + 8])
+    assert live.commit(x)[0].id == first + 9
+    assert True not in live
+    answers = [*live.rescore(np.array([3, first + 7])), live.scores_of(np.array([3]))]  # type: ignore[arg-type]
+    assert msgspec.json.encode(answers)
+    live.commit(x, ids=[2**62])
+    live.save_changes(tmp_path / "changes")
+    later = LiveGraph.open(energy, tmp_path / "base")
+    later.load_changes(tmp_path / "changes")
+    assert later.commit(x)[0].id == 2**62 + 1
+    assert growing.Ids(pa.array([5, 9, -7]), 3).next_id == 10
 
 
 def test_one_long_id_among_many_does_not_take_the_room_of_many_long_ones() -> None:

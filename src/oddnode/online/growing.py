@@ -83,7 +83,7 @@ class Ids:
             self._index = {node: index for index, node in enumerate(self.base)}
         self._removed: set[Id] = set()
         #: What the id of the next arrival is by default: no other one ever had it.
-        self.next_id = num_base
+        self.next_id = num_base if self._numbers is None else max(num_base, int(base.to_numpy().max()) + 1)
 
     def __getitem__(self, index: int) -> Id:
         if index >= self._num_base:
@@ -139,7 +139,7 @@ class Ids:
                 self.added[index - self._num_base] = node
             else:
                 self.added.append(node)
-        self.next_id += len(ids)
+        self.next_id = max([self.next_id + len(ids), *(node + 1 for node in ids if isinstance(node, int))])
 
     def remove(self, index: int) -> None:
         node = self[index]
@@ -357,8 +357,6 @@ class GrowingGraph:
         edges = list(edges)
         ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
         weights = np.array([edge.weight for edge in edges], dtype=np.float64)
-        if self.is_weighted:  # as precise as those of the base
-            weights = weights.astype(self.edges.arrays["weights"].dtype).astype(np.float64)
         if not self.directed:
             back = np.flatnonzero(ends[:, 0] != ends[:, 1])
             # One after the other, so that each node has its edges in the order in which they were given.

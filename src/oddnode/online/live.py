@@ -219,7 +219,9 @@ class LiveGraph:
             self._is_exact, self._is_exact_around = paths._try_arrivals()
         for self._reach in range(first, _MOST_REACH + 1):
             graph = LocalGraph(self._whole, self._like, NO_INCOMING, self._tried, self._reach, cap=2**40)
-            if all(_agrees(known, self._member(known, graph)) for known in self._known):
+            logits = ((self._member(known, graph).all_logits, known.logits_key) for known in self._known)
+            tried = np.array(self._tried)
+            if all(is_close(own[: len(tried)], self._whole.get(key, tried)) for own, key in logits):
                 break
         else:
             raise ValueError(
@@ -294,7 +296,7 @@ class LiveGraph:
     # --- scores ---
 
     def __contains__(self, node: object) -> bool:
-        return isinstance(node, (int, str)) and self._whole.ids.find(node) is not None
+        return type(node) in (int, str) and self._whole.ids.find(node) is not None  # type: ignore[arg-type]
 
     def contains(self, ids: Sequence[Id]) -> np.ndarray:
         """Say of many ids whether there are nodes with them ``[n]``.
@@ -463,7 +465,7 @@ class LiveGraph:
                 else read_arrivals(new, add_edges, ids, whole, self._schema, like, joins_known=True)
             )
             changed_rows: tuple[list[Id], Tensor, list[dict[str, str]]] = [], like, []
-            if change_nodes is not None:
+            if change_nodes is not None or changed_ids is not None:
                 changed_rows = read_rows(change_nodes, changed_ids, self._schema, like)
             changed, gone = self._found(changed_rows[0]), self._found(remove_nodes)
             lost = read_known_edges(remove_edges, whole, self._schema)
@@ -555,7 +557,7 @@ class LiveGraph:
             if not nodes:
                 return []
             outputs = self._outputs(self._like, NO_INCOMING, nodes)
-            return self._judged(outputs, list(ids), [{} for _ in nodes], has_edges=True, explain=explain)
+            return self._judged(outputs, checked_ids(ids, "ids"), [{} for _ in nodes], True, explain)
 
     def scores_of(self, ids: Sequence[Id]) -> KeptScores:
         """Return what is kept of nodes of the graph; nothing is computed.
@@ -568,7 +570,7 @@ class LiveGraph:
             Their ids.
         """
         with self._lock:
-            return self._kept_scores(self._found_all(ids), list(ids))
+            return self._kept_scores(self._found_all(ids), checked_ids(ids, "ids"))
 
     def _kept_scores(self, nodes: np.ndarray, ids: list[Id]) -> KeptScores:
         whole, calibration = self._whole, self._detector.calibration_
@@ -881,6 +883,8 @@ class LiveGraph:
         seed : int
             Which nodes are copied.
         """
+        if num_arrivals < 1:
+            raise ValueError(f"num_arrivals is {num_arrivals}, expected 1 or more")
         with self._lock:
             whole = self._whole
             order = np.random.default_rng(seed).permutation(whole.present)
@@ -1106,12 +1110,6 @@ def _check_local(scorer: Scorer) -> None:
     for inner in getattr(scorer, "scorers", ()):
         _check_local(inner)
     raise not_local(scorer)
-
-
-def _agrees(known: Known, outputs: LocalOutputs) -> bool:
-    """Whether the logits of the targets are those in the whole graph."""
-    expected = known.whole.get(known.logits_key, outputs.graph.nodes[: outputs.graph.num_targets])
-    return is_close(outputs.all_logits[: outputs.graph.num_targets], expected)
 
 
 def _degrees(row: Row, node: int) -> tuple[float, float, float]:

@@ -11,8 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+<<<<<<< HEAD
 from oddnode.graph import GraphError, check_exact, exact_array
 from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids
+=======
+from oddnode.graph import GraphError
+from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids, is_int64
+>>>>>>> d0728bd (Live graph: ids given by itself are always new, ids that could not be saved are refused before anything changes)
 from oddnode.tables import TableSchema, read_nodes
 from oddnode.tables.columns import ColumnCounts, Number
 from oddnode.tables.edges import ends_of_parts, read_ids
@@ -47,6 +52,8 @@ def read_arrivals(
         ids = range(whole.ids.next_id, whole.ids.next_id + len(rows))
     own, x, unseen = read_rows(rows, ids, schema, like)
     index = {node: first + place for place, node in enumerate(own)}
+    if wide := [node for node in own if isinstance(node, int) and not is_int64(node)]:
+        raise GraphError(f"the id {wide[0]} has more than 64 bits; give it as a string")
     taken = [node for node in own if whole.ids.find(node) is not None]
     if taken:
         raise GraphError(f"there is already a node with the id {quoted(taken[0])}; remove it first, or use another id")
@@ -185,9 +192,9 @@ def _checked_weight(weight: Any, ends: tuple[Any, Any], whole: GrowingGraph) -> 
     if weight is None:
         return 1.0
     is_number = isinstance(weight, (int, float, np.integer, np.floating)) and not isinstance(weight, bool)
-    if not is_number or not 0 <= float(weight) <= float(np.finfo(np.float32).max):
-        raise GraphError(f"the edge {quoted(ends)} has the weight {quoted(weight)}, expected a number from 0 to 3.4e38")
-    return float(weight)
+    if not is_number or not 0 <= float(weight) <= 1e30:  # sums over all edges have to be finite
+        raise GraphError(f"the edge {quoted(ends)} has the weight {quoted(weight)}, expected a number from 0 to 1e30")
+    return float(whole.edges.arrays["weights"].dtype.type(weight))  # as precise as those of the base
 
 
 def _triples(edges: Any, schema: TableSchema | None) -> Iterable[tuple[Any, Any, Any]]:

@@ -51,7 +51,7 @@ class BaseFacts(Struct, frozen=True, forbid_unknown_fields=True):
 
     graph: str  # The graph folder that has its features and edges; empty if they are among the arrays
     version: _Size
-    next_id: _Size
+    next_id: int
     directed: bool
     is_symmetric: bool
     max_neighbours: Annotated[int, Meta(ge=1)]
@@ -69,7 +69,7 @@ class ChangeFacts(Struct, frozen=True, forbid_unknown_fields=True):
     base: str  # The key of the base
     version: _Size
     num_nodes: _Size
-    next_id: _Size
+    next_id: int
 
 
 class _Manifest(Struct, frozen=True, forbid_unknown_fields=True):
