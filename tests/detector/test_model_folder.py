@@ -288,7 +288,9 @@ def test_a_plugins_part_is_saved_under_the_plugins_name(
     loaded = Detector.load(tmp_path / "m")
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
     monkeypatch.setattr("oddnode.detector.part_config.plugin_of", lambda kind: None)
-    with pytest.raises(ModelFileError, match=r"'Distance' of the plugin 'far', which is not loaded .* install that plugin"):
+    with pytest.raises(
+        ModelFileError, match=r"'Distance' of the plugin 'far', which is not loaded .* install that plugin"
+    ):
         Detector.load(tmp_path / "m")
 
 

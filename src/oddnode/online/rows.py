@@ -11,13 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD
 from oddnode.graph import GraphError, check_exact, exact_array
-from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids
-=======
-from oddnode.graph import GraphError
 from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids, is_int64
->>>>>>> d0728bd (Live graph: ids given by itself are always new, ids that could not be saved are refused before anything changes)
 from oddnode.tables import TableSchema, read_nodes
 from oddnode.tables.columns import ColumnCounts, Number
 from oddnode.tables.edges import ends_of_parts, read_ids
