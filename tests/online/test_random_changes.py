@@ -188,7 +188,8 @@ class Trial:
         pairs = [(score, expected[node]) for node, score in zip(fresh, kept, strict=True) if node in exact]
         assert [score for score, _ in pairs] == pytest.approx([score for _, score in pairs], abs=1e-5)
         every = live.scores_of(nodes)
-        pairs = [pair for *pair, is_exact in zip(every.score, expected.values(), every.exact, strict=True) if is_exact]
+        both = zip(every.score, expected.values(), every.exact, strict=True)
+        pairs = [(score, whole) for score, whole, is_exact in both if is_exact]
         assert [score for score, _ in pairs] == pytest.approx([score for _, score in pairs], abs=1e-5)
         (x, links, ids), before = self.arrivals(), (dict(model.x), dict(model.edges))
         model.x |= dict(zip(ids, x, strict=True))
@@ -241,6 +242,6 @@ def test_changes_of_a_folder_are_those_of_a_graph_in_memory(name: str, tmp_path:
         live.remove_edges([pair])
         live.remove([9, 3])
         answers += live.change(base.x[:1], [("c", "b", 1.0), (8, 61, 1.0)], ids=["c"], remove_nodes=[12])
-        nodes = [1, 4, 60, 70, "a", "b", "c"]
+        nodes: list[int | str] = [1, 4, 60, 70, "a", "b", "c"]
         found.append([each.score for each in [*answers, *live.rescore(nodes)]] + live.scores_of(nodes).score)
     assert found[1] == pytest.approx(found[0], abs=1e-3)

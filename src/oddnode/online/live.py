@@ -139,7 +139,7 @@ class LiveGraph:
         self._lock = threading.RLock()
         self.version = 0
         self.base_key: str | None = None
-        self._needs_gradients = False
+        self._reach, self._needs_gradients = 0, False
         _check_local(self._detector.scorer_)
 
     # --- the base ---
@@ -883,8 +883,8 @@ class LiveGraph:
         seed : int
             Which nodes are copied.
         """
-        if num_arrivals < 1:
-            raise ValueError(f"num_arrivals is {num_arrivals}, expected 1 or more")
+        if min(num_arrivals, self.num_nodes) < 1:
+            raise ValueError(f"{num_arrivals} copies of {self.num_nodes} nodes, expected 1 or more of both")
         with self._lock:
             whole = self._whole
             order = np.random.default_rng(seed).permutation(whole.present)
