@@ -168,7 +168,8 @@ class LocalGraph(Graph):
             shares
         )  # a node without edges keeps its score
         ends = torch.cat([self.edge_index.flip(0), nodes.expand(2, -1)], dim=1)
-        hop = torch.sparse_coo_tensor(ends, torch.cat([(1.0 - eta) * shares, own]), (len(nodes),) * 2).coalesce()
+        values, size = torch.cat([(1.0 - eta) * shares, own]), (len(nodes), len(nodes))
+        hop = torch.sparse_coo_tensor(ends, values, size, check_invariants=False).coalesce()
         power = hop.index_select(0, nodes[: self.num_targets])
         for _ in range(num_hops - 1):
             power = torch.sparse.mm(power, hop)
