@@ -281,3 +281,18 @@ def test_missing_counts_are_filled_in_as_in_rows_of_the_most_similar_label() -> 
     assert (counts[2, :2] == 0).all()  # an empty row: the label with fewer words explains a and b that are 0 best
     assert notes_on_scored_columns(recipe, rows.counts)[0].startswith("missing counts are filled in from rows of the")
     assert np.array_equal(read_nodes(table, "id", recipe).x, read_nodes(table, "id", plain).x)
+
+
+def test_amounts_of_two_units_are_named_and_never_left_out_silently() -> None:
+    price = [f"{i},50 EUR" for i in range(400)]
+    price[7] = "$12.00"
+    table = open_table({"price": price, "size": list(range(400))}, "nodes")
+    with pytest.raises(
+        TableError, match=r"its amounts have different units \('\$12.00', '0,50 EUR'\), write all in one"
+    ):
+        learn_features(table, ["price", "size"])
+    with pytest.raises(TableError, match=r"no value of column 'price', which `number_columns` names, .*'\$12.00'"):
+        learn_features(table, ["price", "size"], number_columns=["price"])
+    words = open_table({"price": ["cheap", "dear"] * 200, "size": list(range(400))}, "nodes")
+    with pytest.raises(TableError, match=r"can be read as a number \(such as 'cheap'\)"):
+        learn_features(words, ["price", "size"], number_columns=["price"])

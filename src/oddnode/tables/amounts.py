@@ -6,7 +6,7 @@ Nothing is guessed value by value: a column has one form, which a model remember
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -37,15 +37,10 @@ class Form(NamedTuple):
 
         With ``only_amounts``, strings without a number, such as ``"n.a."``, do not matter.
         """
-        found = pc.extract_regex(pa.array(sorted(strings), pa.string()), _AMOUNT)
-        texts = pa.array(sorted(strings), pa.string()).filter(found.is_valid())
-        if not len(texts) or (found.null_count and not only_amounts):
+        texts, units = _amounts(strings)
+        if not len(texts) or (len(texts) < len(set(strings)) and not only_amounts) or _clash(units):
             return None
-        ends = found.drop_null()
-        units = {a or b or "" for a, b in zip(ends.field(0).to_pylist(), ends.field(1).to_pylist(), strict=True)}
         unit = max(units)
-        if len(units - {""}) > 1 or units == {"", "%"}:  # 0.12 and 12% are different scales
-            return None
         bare = cls(True, unit)._without_unit(texts).to_pylist()
         groups = all(re.fullmatch(_POINT_GROUPS, text) for text in bare if "." in text)
         forms = [cls(True, unit, groups)] if decimal_comma else [cls(False, unit), cls(True, unit, groups)]
@@ -107,6 +102,27 @@ class Form(NamedTuple):
         grouped = pc.match_substring_regex(strings, self._grouped)
         plain = pc.replace_substring_regex(strings, self._separators, "")
         return self._with_points(pc.if_else(grouped, plain, strings))
+
+
+def _amounts(strings: Iterable[str]) -> tuple[Any, dict[str, str]]:
+    """The strings that are amounts, and their units, each with the first amount that has it."""
+    every = pa.array(sorted(strings), pa.string())
+    found = pc.extract_regex(every, _AMOUNT)
+    texts, ends = every.filter(found.is_valid()), found.drop_null()
+    units = dict[str, str]()
+    for text, *unit in zip(texts.to_pylist(), ends.field(0).to_pylist(), ends.field(1).to_pylist(), strict=True):
+        units.setdefault("".join(filter(None, unit[:1] if unit[0] else unit)), text)
+    return texts, units
+
+
+def several_units(strings: Iterable[str]) -> list[str]:
+    """An amount of each unit, if the amounts of a column cannot be compared; 0.12 and 12% are different scales, too."""
+    units = _amounts(strings)[1]
+    return list(units.values()) if _clash(units) else []
+
+
+def _clash(units: Mapping[str, str]) -> bool:
+    return len(units.keys() - {""}) > 1 or units.keys() == {"", "%"}
 
 
 #: Decimal points, without a unit.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.amounts import PLAIN, Form
+from oddnode.tables.amounts import PLAIN, Form, several_units
 from oddnode.tables.columns import (
     MOST_CATEGORIES,
     Category,
@@ -174,8 +174,14 @@ class ColumnStatistics:
         """The column's encoding; ``None`` if it is left out: a constant, an id, or dates, which never come again."""
         if self.is_text:
             return None if self.holds_dates else self._category(where)
-        if self.count == 0:
-            return None  # all values are missing
+        if self.count == 0:  # all values are missing
+            if self.is_number and self.strings:
+                example = "" if several_units(self.strings) else f" (such as {quoted(min(self.strings))})"
+                raise TableError(
+                    f"{where}: no value of column {self.name!r}, which `number_columns` names, can be read as a number"
+                    f"{example}{self._other_units}"
+                )
+            return None
         scale = math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
         if not math.isfinite(scale) or abs(self.mean) > 1e299:
             raise TableError(f"{where}: the values of column {self.name!r} are too large to be scaled")
@@ -198,7 +204,16 @@ class ColumnStatistics:
             advice = f"read it as numbers with `number_columns` {name}, or {advice}"
         raise TableError(
             f"{where}: column {self.name!r} {verb} more than {MOST_CATEGORIES} different values, "
-            f"too many for categories; {advice}"
+            f"too many for categories{self._other_units}; {advice}"
+        )
+
+    @property
+    def _other_units(self) -> str:
+        units = several_units(self.strings)
+        return (
+            f"; its amounts have different units ({listed([quoted(text) for text in units], 3)}), write all in one"
+            if units
+            else ""
         )
 
     @property
