@@ -167,13 +167,13 @@ def test_what_changed_is_told_of_the_rows_that_have_the_column(model: TableModel
 
 
 def test_a_range_of_few_values_is_no_change() -> None:
-    nodes = {
+    nodes: dict[str, list[Any]] = {
         "id": [f"n{i}" for i in range(200)],
         "segment": [["a", "b"][i % 2] for i in range(200)],
         "discount": [float([0, 5, 10, 12.5, 20][i % 5]) for i in range(200)],
     }
     edges = {"source": nodes["id"][:-2], "target": nodes["id"][2:]}
-    options = {"id_column": "id", "label_column": "segment", "method": "msp", "epochs": 2}
+    options: dict[str, Any] = {"id_column": "id", "label_column": "segment", "method": "msp", "epochs": 2}
     made, _ = TableModel.fit(nodes, edges, **options)
     graph = made.read(nodes, edges)
     cells = Cells(made.schema.features, graph.source.x.numpy(), graph.counts)
@@ -187,7 +187,7 @@ def test_a_range_of_few_values_is_no_change() -> None:
 def test_changed_columns_of_new_rows_are_noticed_by_type() -> None:
     rng = np.random.default_rng(0)
     kind = ["book" if i % 2 else "lamp" for i in range(300)]
-    nodes = {
+    nodes: dict[str, list[Any]] = {
         "id": [f"n{i}" for i in range(300)],
         "type": kind,
         "segment": [["a", "b"][i // 2 % 2] for i in range(300)],
