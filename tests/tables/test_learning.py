@@ -288,11 +288,11 @@ def test_amounts_of_two_units_are_named_and_never_left_out_silently() -> None:
     price[7] = "$12.00"
     table = open_table({"price": price, "size": list(range(400))}, "nodes")
     with pytest.raises(
-        TableError, match=r"its amounts have different units \('\$12.00', '0,50 EUR'\), write all in one"
+        TableError, match=r"its amounts have different units \('\$12.00', '99,50 EUR'\), write all in one"
     ):
         learn_features(table, ["price", "size"])
     with pytest.raises(TableError, match=r"no value of column 'price', which `number_columns` names, .*'\$12.00'"):
         learn_features(table, ["price", "size"], number_columns=["price"])
     words = open_table({"price": ["cheap", "dear"] * 200, "size": list(range(400))}, "nodes")
-    with pytest.raises(TableError, match=r"can be read as a number \(such as 'cheap'\)"):
+    with pytest.raises(TableError, match=r"can be read as a number, such as 'cheap'"):
         learn_features(words, ["price", "size"], number_columns=["price"])

@@ -11,6 +11,7 @@ import pytest
 from oddnode.detector import ModelFileError
 from oddnode.functional import CalibrationError
 from oddnode.tables import Split, TableModel, UsedRows
+from oddnode.tables.used_rows import uses_of, words_of
 from tests.saved_models import rewrite
 from tests.tables.examples import FIT, example, write_csv
 
@@ -26,7 +27,7 @@ def test_every_row_is_known_by_its_use() -> None:
     expected = dict.fromkeys(split.train, "train") | dict.fromkeys(split.validation, "validation")
     expected |= dict.fromkeys(split.calibration, "calibration")
     shuffled = rng.permutation(1000)
-    found = rows.use_of(pa.array([ids[i] for i in shuffled] + ["a new one"])).to_pylist()
+    found = words_of(uses_of(rows, pa.array([ids[i] for i in shuffled] + ["a new one"]))).to_pylist()
     assert found == [expected.get(i) for i in shuffled] + [None]
     seen = rows.seen_rows(pa.array(["a new one", *ids[::-1]]))
     assert seen is not None
@@ -37,7 +38,7 @@ def test_a_number_and_its_text_are_the_same_id() -> None:
     split = Split(np.array([0]), np.array([1]), np.array([], dtype=int))
     rows = UsedRows.of(pa.array([7, 8]), split, np.zeros((2, 1)), NO_EDGES)
     assert rows is not None
-    assert rows.use_of(pa.array(["8", "7"])).to_pylist() == ["validation", "train"]
+    assert words_of(uses_of(rows, pa.array(["8", "7"]))).to_pylist() == ["validation", "train"]
 
 
 def test_the_split_is_written_and_no_id_is_in_the_folder(tmp_path: Path) -> None:

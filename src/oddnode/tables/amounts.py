@@ -6,7 +6,7 @@ Nothing is guessed value by value: a column has one form, which a model remember
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -37,8 +37,8 @@ class Form(NamedTuple):
 
         With ``only_amounts``, strings without a number, such as ``"n.a."``, do not matter.
         """
-        texts, units = _amounts(strings)
-        if not len(texts) or (len(texts) < len(set(strings)) and not only_amounts) or _clash(units):
+        texts, units, clash = amounts_in(strings)
+        if not len(texts) or (len(texts) < len(set(strings)) and not only_amounts) or clash:
             return None
         unit = max(units)
         bare = cls(True, unit)._without_unit(texts).to_pylist()
@@ -104,25 +104,14 @@ class Form(NamedTuple):
         return self._with_points(pc.if_else(grouped, plain, strings))
 
 
-def _amounts(strings: Iterable[str]) -> tuple[Any, dict[str, str]]:
-    """The strings that are amounts, and their units, each with the first amount that has it."""
+def amounts_in(strings: Iterable[str]) -> tuple[Any, dict[str, str], bool]:
+    """The strings that are amounts, one of each unit, and whether units clash; 0.1 and 12% are two scales, too."""
     every = pa.array(sorted(strings), pa.string())
     found = pc.extract_regex(every, _AMOUNT)
     texts, ends = every.filter(found.is_valid()), found.drop_null()
-    units = dict[str, str]()
-    for text, *unit in zip(texts.to_pylist(), ends.field(0).to_pylist(), ends.field(1).to_pylist(), strict=True):
-        units.setdefault("".join(filter(None, unit[:1] if unit[0] else unit)), text)
-    return texts, units
-
-
-def several_units(strings: Iterable[str]) -> list[str]:
-    """An amount of each unit, if the amounts of a column cannot be compared; 0.12 and 12% are different scales, too."""
-    units = _amounts(strings)[1]
-    return list(units.values()) if _clash(units) else []
-
-
-def _clash(units: Mapping[str, str]) -> bool:
-    return len(units.keys() - {""}) > 1 or units.keys() == {"", "%"}
+    each = zip(ends.field(0).to_pylist(), ends.field(1).to_pylist(), texts.to_pylist(), strict=True)
+    units = {before or after or "": text for before, after, text in each}
+    return texts, units, len(units.keys() - {""}) > 1 or units.keys() == {"", "%"}
 
 
 #: Decimal points, without a unit.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.amounts import PLAIN, Form, several_units
+from oddnode.tables.amounts import PLAIN, Form, amounts_in
 from oddnode.tables.columns import (
     MOST_CATEGORIES,
     Category,
@@ -176,10 +176,9 @@ class ColumnStatistics:
             return None if self.holds_dates else self._category(where)
         if self.count == 0:  # all values are missing
             if self.is_number and self.strings:
-                example = "" if several_units(self.strings) else f" (such as {quoted(min(self.strings))})"
                 raise TableError(
                     f"{where}: no value of column {self.name!r}, which `number_columns` names, can be read as a number"
-                    f"{example}{self._other_units}"
+                    f"{self._other_units or f', such as {quoted(min(self.strings))}'}"
                 )
             return None
         scale = math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
@@ -209,12 +208,9 @@ class ColumnStatistics:
 
     @property
     def _other_units(self) -> str:
-        units = several_units(self.strings)
-        return (
-            f"; its amounts have different units ({listed([quoted(text) for text in units], 3)}), write all in one"
-            if units
-            else ""
-        )
+        _, units, clash = amounts_in(self.strings)
+        named = listed([quoted(text) for text in units.values()], 3)
+        return f"; its amounts have different units ({named}), write all in one" if clash else ""
 
     @property
     def has_marks(self) -> bool:

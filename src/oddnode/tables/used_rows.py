@@ -128,16 +128,6 @@ class UsedRows(Struct, frozen=True, eq=False):
             folder=section.folder,
         )
 
-    def use_of(self, ids: Any) -> Any:
-        """Return what rows were used for: ``"train"``, ``"validation"``, ``"calibration"`` or null ``[N]``.
-
-        Parameters
-        ----------
-        ids : pyarrow.Array
-            The ids of N nodes, of any table.
-        """
-        return words_of(uses_of(self, ids))
-
     def trained_on(self, ids: Any) -> np.ndarray:
         """Return which rows were used for training or for choosing the epoch: one boolean per node ``[N]``.
 
