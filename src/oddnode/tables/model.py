@@ -704,13 +704,13 @@ def _is_fitted_on(model: TableModel, folder: GraphFolder) -> bool:
 
 def _with_references(model: TableModel, folder: GraphFolder) -> tuple[GraphFolder, str]:
     """Mark the reference rows and those of the fit in another folder, as `with_references` does in tables."""
-    rows = model.used_rows
-    if rows is None or not model.detector.state_.references or folder.num_nodes > MOST_ROWS:
+    rows, is_compared = model.used_rows, model.detector.state_.references and not _is_fitted_on(model, folder)
+    if rows is None or not is_compared or folder.num_nodes > MOST_ROWS:
         return folder, "the reference rows were not found, because this graph does not begin with the rows of the fit"
     ids = _ids(folder)
     mask, message = rows.reference_rows(ids, folder.x.numpy(), folder.offsets.diff().numpy())
     seen = rows.seen_rows(ids)
-    if mask is None or seen is None or _is_fitted_on(model, folder):
+    if mask is None or seen is None:
         return folder, message
     return folder.with_masks(reference_mask=torch.from_numpy(mask), seen_mask=torch.from_numpy(seen)), message
 
