@@ -151,3 +151,15 @@ def test_a_budget_of_each_day_needs_dates(tmp_path: Path) -> None:
     flagged = scores[scores["is_ood"]]["name"].str[1:].astype(int)
     assert (flagged >= 200).all()
     assert flagged.mod(4).value_counts().to_dict() == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
+def test_a_few_new_rows_are_no_column(fitted: tuple[TableModel, Rows, Rows], tmp_path: Path) -> None:
+    _, nodes, edges = fitted
+    few, few_edges = grown(nodes, edges, 8)
+    few[-1] |= {"colour": "never seen"}
+    assert not any("without a value" in note for note in notes(fitted, tmp_path, few, few_edges))
+    for row in few[-3:]:
+        row["colour"] = "never seen"
+    assert any("colour (38 %, 0 % at fit)" in note for note in notes(fitted, tmp_path, few, few_edges))
+    report = fitted[0].score(tmp_path / "n.csv", tmp_path / "e.csv", tmp_path / "s.csv")
+    assert "of 8 new rows are flagged; less than one would be by chance" in report.summary[0]

@@ -146,7 +146,8 @@ class ScoreReport(Report, frozen=True, kw_only=True):
         names = [group.name for group in self.groups]
         what = "rows" if names == ["other"] else "rows that the model was not trained on"
         what = "new rows" if names[0] == "new" else what
-        rule, flagged, chance = self.rule, self.num_judged_flagged, f"about {round(self.num_by_chance)}"
+        rule, flagged, by_chance = self.rule, self.num_judged_flagged, self.num_by_chance
+        chance = f"about {round(by_chance)}" if by_chance >= 1 else "less than one"
         if rule.fdr is not None:
             end = f"at most {percent(rule.fdr)} of them ({chance}) should be false alarms"
             if not flagged:

@@ -50,9 +50,9 @@ _MOST_ABOVE = 0.25
 _MORE_THAN_RATE = 0.15
 # This many calibration rows in the tables show how known nodes score there.
 _ENOUGH = 20
-# Columns have changed if this many more values are missing, or if the mean is this many standard deviations away, and
-# this many standard errors.
-_MORE_MISSING = 0.1
+# Columns have changed if more values than a few, and this share more, are missing, or if the mean is this many standard
+# deviations away, and this many standard errors.
+_FEW_MISSING, _MORE_MISSING = 2, 0.1
 _FAR, _FAR_ERRORS = 1.0, 5.0
 # Marked rows are no random draw if their distribution is this much lower; this many flagged ones alone are none either.
 _CHOSEN = 0.05
@@ -423,7 +423,7 @@ def notes_on_new_rows(new: Drift, schema: TableSchema, cells: Cells, rows: np.nd
         if isinstance(column, Number) and not column.has_missing:  # no feature marks what is missing for the first time
             gone = np.isin(having, [row for row, value in counts.hidden_rows.items() if not np.isfinite(value)])
         now, of = int(gone.sum()), len(having)
-        if now > (share + _MORE_MISSING) * of and share_interval(now, of, 1 - CHANCE)[0] > share:
+        if now > max(_FEW_MISSING, (share + _MORE_MISSING) * of) and share_interval(now, of, 1 - CHANCE)[0] > share:
             missing.append(f"{column.name} ({percent(now / of)}, {percent(share)} at fit)")
         if isinstance(column, Number) and not gone.all():
             mean_of = float(cells.x[having[~gone], own.start].mean())
