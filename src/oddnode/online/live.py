@@ -79,8 +79,8 @@ class LiveGraph:
 
     A score is exact (`Judgement.exact`) if the method looks no further than the network does, or if there are no edges.
     Three things make it inexact: averages over many hops, in which neighbours count with the averages that they had
-    before; reference nodes near the arrival, which keep the scores that they had; and hubs, of whose edges at most
-    ``max_neighbours`` are read, evenly spaced. `measure_error` says by how much.
+    before; reference nodes near an arrival or a change, which keep the scores that they had; and hubs, of whose edges
+    at most ``max_neighbours`` are read, evenly spaced. `measure_error` says by how much.
 
     Methods whose scores depend on the whole graph in other ways are refused: ``grasp``, ``odin``, ``neighbour-cosine``,
     ``gpn`` and ``gebm``. Everything runs on the CPU. A lock makes all methods safe to call from several threads.
