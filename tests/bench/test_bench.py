@@ -25,6 +25,7 @@ PROGRESS: list[tuple[int, int, str]] = []
 
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
+    PROGRESS.clear()  # another module uses this fixture, too
     return benchmark("digits/label", ["gnnsafe", "msp"], 2, jobs=1, on_progress=lambda *said: PROGRESS.append(said))
 
 
