@@ -1,17 +1,21 @@
 """Check that what the reference page renders documents all of its parameters.
 
 The checks are numpydoc's PR01 (a parameter is not documented), PR02 (one that is documented does not exist) and PR10
-(no space before the colon). Names come from ``docs/reference.rst``; internals need no parameter sections. Objects are
-imported rather than parsed, since the parameters of a dataclass exist only then.
+(no space before the colon). Fields of dataclasses may be described where they are declared instead, by comments that
+begin with ``#:``, as Sphinx reads them. Names come from ``docs/reference.rst``; internals need no parameter sections.
+Objects are imported rather than parsed, since the parameters of a dataclass exist only then.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
+import pydoc
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from numpydoc.validate import validate
@@ -57,13 +61,28 @@ def public_methods(kind: type) -> Iterator[str]:
             yield name
 
 
+def described_fields(kind: object) -> set[str]:
+    """The fields of a dataclass that a comment describes: in their line, above it, or by name for several at once."""
+    found: set[str] = set()
+    for each in getattr(kind, "__mro__", ()):
+        if dataclasses.is_dataclass(each):
+            for above, line in pairwise(["", *inspect.getsource(each).splitlines()]):
+                code, _, comment = line.partition("#: ")
+                field = re.match(r"    (\w+): ", code)
+                if field and (comment or above.startswith("    #: ")):
+                    found.add(field[1])
+                found.update(re.findall(r"`(\w+)`", comment.partition(":")[0]))
+    return found
+
+
 def main() -> None:
     """Print one line per finding; the exit status is not zero where there is one."""
     findings = 0
     for name in rendered_objects():
         report = validate(name)
+        described = described_fields(pydoc.locate(name))
         for code, message in report["errors"]:
-            if code in CHECKS:
+            if code in CHECKS and not (code == "PR01" and described.issuperset(re.findall(r"'(\w+)'", message))):
                 findings += 1
                 print(f"{report['file']}:{report['file_line']}: {name}: {code} {message}")
     if findings:
