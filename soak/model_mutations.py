@@ -174,7 +174,7 @@ def _change_shapes(tensors: Tensors, rng: Random) -> Tensors:
     elif change == 4:
         tensors[name] = value.unsqueeze(0)
     elif change == 5:
-        tensors[name] = value[:-1] if value.dim() and len(value) else value.reshape(1)
+        tensors[name] = value[:-1] if value.dim() and len(value) else value.new_zeros(1)
     else:
         tensors[name] = torch.cat([value, value]) if value.dim() else value.reshape(1, 1)
     return tensors
