@@ -135,6 +135,11 @@ def test_forgotten_edges_and_changed_columns_of_new_rows_are_noticed(
     more, more_edges = grown(nodes, edges)
     assert notes(fitted, tmp_path, more, more_edges) == []
     assert "200 of the 200 new rows have no edge" in notes(fitted, tmp_path, more, edges)[0]
+    few = edges + more_edges[len(edges) :][::2]
+    pairs = {frozenset((edge["source"], edge["target"])) for edge in few if edge["source"][0] == "m"}
+    share = 2 * sum(len(pair) == 2 for pair in pairs) / 200  # each is a link of both ends
+    [note] = [note for note in notes(fitted, tmp_path, more, few) if "fewer links" in note]
+    assert f"the 200 new rows have fewer links than the others ({share:.3g} on average" in note
     scaled = [row | {"size": float(row["size"]) * 100} if row["name"][0] == "m" else row for row in more]
     assert any("size (mean about" in note for note in notes(fitted, tmp_path, scaled, more_edges))
     emptied = [row | {"colour": ""} if row["name"][0] == "m" else row for row in more]

@@ -54,6 +54,8 @@ _ENOUGH = 20
 # deviations away, and this many standard errors.
 _FEW_MISSING, _MORE_MISSING = 2, 0.1
 _FAR, _FAR_ERRORS = 1.0, 5.0
+# New rows have few links if the share of them that has fewer than half of the old rows is this much larger.
+_MORE_FEW = 0.2
 # Marked rows are no random draw if their distribution is this much lower; this many flagged ones alone are none either.
 _CHOSEN = 0.05
 _FEWEST = 5
@@ -251,10 +253,11 @@ class ScoredNodes:
         """Notes on whether the threshold fits, and on how new rows differ from those of the fit."""
         # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
         is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
-        is_new, is_isolated = self.decided.is_new & self.decided.has_labels, self._graph.num_others().cpu().numpy() == 0
+        is_new, num_links = self.decided.is_new & self.decided.has_labels, self._graph.num_others().cpu().numpy()
+        is_old = ~self.decided.is_new & self.decided.has_labels
         only_new = self.decided.rule.only_new
         notes = ["no row is new: the model was fitted on all of them"] if only_new and not is_new.any() else []
-        rows = self.scores.numpy(), is_isolated, is_calibration, is_new
+        rows = self.scores.numpy(), num_links, is_calibration, is_new, is_old
         return notes + notes_on_rows(self._detector, self._schema, *rows, self._cells)
 
     def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path | TableTarget) -> ScoreReport:
@@ -326,20 +329,35 @@ def notes_on_rows(
     detector: Detector,
     schema: TableSchema,
     scores: np.ndarray,
-    is_isolated: np.ndarray,
+    num_links: np.ndarray,
     is_calibration: np.ndarray,
     is_new: np.ndarray,
+    is_old: np.ndarray,
     cells: Cells | None,
 ) -> list[str]:
     """Notes on how new rows differ from those of the fit, and on whether the threshold fits, by the scores ``[N]``."""
 
     def drift(rows: np.ndarray) -> Drift | None:
-        at_fit = int(is_isolated[rows].sum()), detector.graph_profile_.isolated_share
+        at_fit = int((num_links[rows] == 0).sum()), detector.graph_profile_.isolated_share
         return Drift.of(scores[rows], detector._calibrated(), *at_fit) if rows.any() else None
 
     new = drift(is_new)
     notes = [] if new is None or cells is None else notes_on_new_rows(new, schema, cells, np.flatnonzero(is_new))
+    if new is not None and is_old.any() and not new.has_lost_edges:
+        notes += note_on_links(num_links[is_new], num_links[is_old])
     return notes + note_on_threshold(drift(is_calibration), new)
+
+
+def note_on_links(new: np.ndarray, old: np.ndarray) -> list[str]:
+    """Say that new rows have fewer links than old ones ``[n]``, as rows whose links are still to come do."""
+    few, share = int((new < np.median(old)).sum()), float((old < np.median(old)).mean())
+    if share_interval(few, len(new), 1 - CHANCE)[0] <= share + _MORE_FEW:
+        return []
+    return [
+        f"the {len(new)} new rows have fewer links than the others ({new.mean():.3g} on average, {old.mean():.3g}), so "
+        "more of the known ones among them may be flagged than was asked; are links still to come? Otherwise "
+        f"{_RECALIBRATE}"
+    ]
 
 
 def note_on_threshold(known: Drift | None, new: Drift | None) -> list[str]:

@@ -294,8 +294,8 @@ def _notes(
 ) -> list[str]:
     has_score = ~np.isnan(scores)
     is_calibration = (uses_of(model.used_rows, graph.ids) == USES.index("calibration")) & (model.basis == "fit")
-    rows = is_calibration & has_score, is_new & has_score
-    notes = notes_on_rows(model.detector, model.schema, scores, num_links == 0, *rows, cells)
+    rows = is_calibration & has_score, is_new & has_score, ~is_new & has_score
+    notes = notes_on_rows(model.detector, model.schema, scores, num_links, *rows, cells)
     unscored = int((~has_score).sum())
     if unscored:
         notes.append(f"{unscored:,} of {len(scores):,} rows of the tables are not in the table of scores")
