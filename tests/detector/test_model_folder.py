@@ -532,6 +532,7 @@ TENSOR_ATTACKS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
     "a value for each of five nodes": (lambda t: t.update({"scorer.prior_": torch.ones(5)}), "do not work together"),
     "eight bits": (lambda t: t.update({"x": torch.ones(4).to(torch.float8_e4m3fn)}), "'x' is F8_E4M3, expected one of"),
     "many dimensions": (lambda t: t.update({"x": torch.ones([1] * 9)}), "'x' belongs to no part"),
+    "too many dimensions": (lambda t: t.update({"module.convs.0.bias": torch.ones([1] * 65)}), "has 65 dimensions"),
     "class means": (lambda t: t.update({"class_means": torch.ones(2, 2)}), "'class_means' is"),
 }
 

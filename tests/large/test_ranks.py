@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -438,6 +439,26 @@ def test_a_rank_that_ends_after_the_result_is_whole_says_so(tmp_path: Path) -> N
     forked(tmp_path / "log", 2, ENDS_AFTER_ITS_RESULT).wait(60)
     lines = (tmp_path / "log").read_text().splitlines()
     assert [line for line in lines if line.endswith("has ended, but only after the result was written: it is whole")]
+
+
+def test_the_first_rank_leaves_last_and_notices_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "_LOST_AFTER_SECONDS", 0.5)
+    store, ends = HashStore(), list[str]()
+    monkeypatch.setattr(Heartbeat, "_end", lambda self, reason, **_: ends.append(reason))
+    hearts = [Heartbeat(store, rank, 3) for rank in range(3)]
+    for each in hearts:
+        each.meet()
+    hearts[1].leave()
+    hearts[2].stop()
+    last = threading.Thread(target=hearts[0].leave)
+    last.start()
+    until(lambda: bool(ends))
+    assert last.is_alive()
+    hearts[2].leave()
+    last.join(10)
+    assert not last.is_alive()
+    assert all("rank 2 (" in end and "has not answered for" in end for end in ends)
 
 
 def test_one_rank_tells_why_a_run_ends() -> None:

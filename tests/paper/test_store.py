@@ -163,6 +163,15 @@ def test_no_flipped_bit_stops_a_run_or_doubles_a_row(tmp_path: Path, sound_file:
         assert len(damaged) <= (seed is not None), f"bit {bit}"
 
 
+@pytest.mark.parametrize("version", [3, 0xF3])
+def test_a_file_that_sqlite_would_only_read_is_copied(tmp_path: Path, sound_file: bytes, version: int) -> None:
+    (tmp_path / "runs.sqlite").write_bytes(sound_file[:18] + bytes([version]) + sound_file[19:])
+    assert recover(tmp_path) == 6
+    with Store(tmp_path) as store:
+        save(store, other(6))
+        assert len(store.records()) == 7
+
+
 @pytest.mark.parametrize(
     ("text", "place", "mask"),
     [(b'"methods"', 3, 0x80), (b'{"graphs"', 2, 1), (b'"auroc"', 1, 1), (b'"epochs"', 4, 0x80)],

@@ -50,6 +50,7 @@ _REFERENCE = ("nodes", "checksums", "edges")
 _CALIBRATION = ("scores", "classes", "weights")
 _EXTRA = "extra."
 _FEW_LAYERS = 50
+_MOST_DIMS = 64  # torch computes with no more
 # Backbones whose state is all in the saved tensors, so that they need not be initialised.
 _ALL_SAVED = ("gcn", "mlp", "gat", "jknet", "mixhop")
 
@@ -158,6 +159,8 @@ def load(
         raise ModelFileError(f"{folder / TENSORS} is damaged or not a safetensors file: {first_line(error)}") from None
     with errors_in(folder):
         for name, tensor in tensors.items():
+            if tensor.dim() > _MOST_DIMS:
+                raise ModelFileError(f"{TENSORS}: {name!r} has {tensor.dim()} dimensions, more than {_MOST_DIMS}")
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise ModelFileError(f"{TENSORS}: {name!r} has NaN or infinite values")
         config = checked(raw, ModelConfig, "")

@@ -63,7 +63,8 @@ class Heartbeat:
         self._counts = [0] * world_size
         self._heard = [time.monotonic()] * world_size  # of itself: when the store answered
         self._stopped = threading.Event()
-        self._store_is_lost = False
+        self._store_is_lost = self._is_leaving = False
+        self._left: set[int] = set()  # the ranks that have nothing more to do
         self._seconds_asleep = 0.0
         self.result_is_whole = False
         self.processes: list[RankProcess] = []
@@ -75,6 +76,24 @@ class Heartbeat:
     def stop(self) -> None:
         """Stop the threads; from now on silence is ignored."""
         self._stopped.set()
+
+    def leave(self) -> None:
+        """Stop once all ranks can do without this one; the first one, which may host the store, is the last to leave.
+
+        Until then the others are watched: an exchange with a rank that hangs here would last for ever.
+        """
+        self._is_leaving = True
+        try:
+            self._store.add(f"left/{self._rank}", 1)
+            while self._rank == 0 and len(self._left) < self._world_size - 1:
+                self._see_who_left()
+                time.sleep(0.01)
+        except RuntimeError:
+            raise RankLost(self.told("the process that hosts the store has ended")) from None
+        self.stop()
+
+    def _see_who_left(self) -> None:
+        self._left = {rank for rank in self._others() if self._store.add(f"left/{rank}", 0)}
 
     def meet(self) -> None:
         """Wait for all ranks, and learn where they run."""
@@ -128,6 +147,7 @@ class Heartbeat:
             try:
                 self._store.add(f"beat/{self._rank}", 1)
                 counts = [self._store.add(f"beat/{rank}", 0) for rank in range(self._world_size)]
+                self._see_who_left()
             except RuntimeError:
                 self._store_is_lost = True
                 return
@@ -142,9 +162,11 @@ class Heartbeat:
             asleep, awake = time.monotonic() - awake, time.monotonic()
             if asleep > _SILENT_SECONDS:  # this process was suspended, which says nothing about the others
                 self._seconds_asleep, self._heard = asleep, [awake] * self._world_size
+            if self._store_is_lost and self._is_leaving:
+                return  # nobody needs it any more
             if self._store_is_lost or self._silence(self._rank) > _LOST_AFTER_SECONDS:
                 self._end(self._asleep() or "torchrun on the first machine does not answer", without_asking=True)
-            for rank in self._others():
+            for rank in set(self._others()) - self._left:
                 patience = _LOST_AFTER_SECONDS if self.processes else _START_SECONDS
                 if self._silence(rank) > patience:
                     self._end(f"{self._name(rank)} has not answered for {patience:.0f} s")

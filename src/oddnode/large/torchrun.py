@@ -263,9 +263,8 @@ def joined() -> Iterator[JoinedRanks]:
         with activated(ranks):
             yield ranks
         heartbeat.result_is_whole = True
-        ranks.barrier()  # no heartbeat stops before all ranks have finished,
-        heartbeat.stop()
-        ranks.barrier()  # and no rank closes the store before all heartbeats have stopped
+        ranks.barrier()  # no heartbeat stops before all ranks have finished
+        heartbeat.leave()
         dist.destroy_process_group()
     finally:
         heartbeat.stop()

@@ -439,6 +439,9 @@ def recover(folder: Path) -> int | None:
 
 def _is_sound(path: Path) -> bool:
     """Whether SQLite finds no fault in pages and indexes, and the tables are ours, or those of a newer format."""
+    with path.open("rb") as file:
+        if any(version > 2 for version in file.read(20)[18:]):
+            return False  # SQLite would read the file, but not write to it
     with closing(_connect(path)) as db:
         try:
             if db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
