@@ -28,7 +28,7 @@ class Result:
     protocol: str
     backbone: str
     runs: list[dict[str, Any]] = field(default_factory=list)  #: The return value of `oddnode.evaluate` for each seed.
-    #: Settings that replaced those of the protocol in the methods that have them.
+    #: Settings used instead of the protocol's, in methods that have them.
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property

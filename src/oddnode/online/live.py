@@ -1026,7 +1026,7 @@ class LiveGraph:
     def _are_exact(self, graph: LocalGraph, num_edges: list[int], has_edges: bool) -> list[bool]:
         needs_reference = self._detector.scorer_.needs_reference
         if not has_edges or (self._is_exact and not len(graph.capped)):
-            # The scores of reference nodes are those of the base.
+            # Reference nodes keep the scores that they had in the base.
             return [not (needs_reference and self._has_changed)] * len(num_edges)
         return [not count and not needs_reference for count in num_edges]
 

@@ -283,7 +283,7 @@ class ChangeLog:
         return list(self.connection.execute(query, (limit,)))[::-1]
 
     def totals(self, after: int = 0, until: int = 2**62) -> tuple[int, int]:
-        """Count the nodes that changes between two versions added or changed, and those of them that were flagged."""
+        """Count the nodes added or changed between two versions, and how many of them were flagged."""
         # Few rows are looked up; of all rows an index is read, since their bodies may have many megabytes.
         version = "version" if after else "+version"
         query = "SELECT COALESCE(SUM(num_nodes), 0), COALESCE(SUM(num_flagged), 0) FROM changes"

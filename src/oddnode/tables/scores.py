@@ -343,15 +343,22 @@ def notes_on_rows(
 
     new = drift(is_new)
     notes = [] if new is None or cells is None else notes_on_new_rows(new, schema, cells, np.flatnonzero(is_new))
-    if new is not None and is_old.any() and not new.has_lost_edges:
+    if new is not None and not new.has_lost_edges:
         notes += note_on_links(num_links[is_new], num_links[is_old])
     return notes + note_on_threshold(drift(is_calibration), new)
 
 
+def few_links(new: np.ndarray, old: np.ndarray) -> tuple[float, float, float]:
+    """The median of the numbers of links of old rows ``[n]``, and the shares of old and of new rows with fewer."""
+    usual = float(np.median(old)) if len(old) else 0.0
+    before, now = (float((each < usual).mean()) if usual else 0.0 for each in (old, new))
+    return usual, before, now
+
+
 def note_on_links(new: np.ndarray, old: np.ndarray) -> list[str]:
     """Say that new rows have fewer links than old ones ``[n]``, as rows whose links are still to come do."""
-    few, share = int((new < np.median(old)).sum()), float((old < np.median(old)).mean())
-    if share_interval(few, len(new), 1 - CHANCE)[0] <= share + _MORE_FEW:
+    _, before, now = few_links(new, old)
+    if share_interval(round(now * len(new)), len(new), 1 - CHANCE)[0] <= before + _MORE_FEW:
         return []
     return [
         f"the {len(new)} new rows have fewer links than the others ({new.mean():.3g} on average, {old.mean():.3g}), so "

@@ -20,7 +20,7 @@ from oddnode.tables.labels import read_marks
 from oddnode.tables.model import TableModel
 from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.reasons import reasons_of, shown
-from oddnode.tables.scores import notes_on_rows
+from oddnode.tables.scores import few_links, notes_on_rows
 from oddnode.tables.used_rows import USES, uses_of
 from oddnode.tables.values import TableError, arrow_errors, as_text, concatenated, listed, pa, pc, quoted
 
@@ -232,8 +232,8 @@ def changes_of(
     new, old = is_new & of_type, ~is_new & of_type
     if not new.any():
         return []
-    found, usual = column_changes(known, cells, np.flatnonzero(new)), np.median(num_links[old]) if old.any() else 0
-    before, now = (float((num_links[part] < usual).mean()) if usual else 0.0 for part in (old, new))
+    found = column_changes(known, cells, np.flatnonzero(new))
+    usual, before, now = few_links(num_links[new], num_links[old])
     if is_a_change(before, now, int(new.sum())):
         found.append(ColumnChange("links", f"fewer than {usual:g}", before, now))
     return sorted(found, key=lambda each: -abs(each.new - each.known))
