@@ -156,7 +156,7 @@ class Engine:
             finally:
                 os._exit(status)
         theirs.close()
-        self._running.append(_Batch(family, numbers, pid, ours, work, memory=_rss(os.getpid()), doubt=doubt))
+        self._running.append(_Batch(family, numbers, pid, ours, work, memory=_rss(pid), doubt=doubt))
 
     def _attend(self) -> None:
         """Take what processes say, and look after those that say nothing."""

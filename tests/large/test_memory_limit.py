@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from oddnode._utils import memory
 from oddnode.large import arrays, buffers, ranks
 from oddnode.large.heartbeat import Heartbeat
 from oddnode.large.product import column_groups
@@ -19,8 +20,8 @@ PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(o
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file system of control groups without any."""
-    monkeypatch.setattr(ranks, "_CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(ranks, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "_OWN_CGROUPS", tmp_path / "own")
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     return tmp_path
 

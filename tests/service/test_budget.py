@@ -172,9 +172,11 @@ def test_a_restart_changes_no_alert_even_if_the_clock_was_set_back_over_midnight
     arrivals = [(day * DAY, 0.5 - n / 50, -1.0, True) for n, day in enumerate(rng.uniform(2.5, 3.5, 20).tolist())]
     expected = [whole.offer(*each) for each in arrivals]
     for number, (each, is_alert) in enumerate(zip(arrivals[:place], expected, strict=False), 1):
-        connection.execute("insert into arrived values (?1, ?1, ?2, '1', ?4, ?3, ?5)", (number, *each))
+        time, p_value, score, is_ood = each
+        row = (number, number, time, "1", score, p_value, is_ood)
+        connection.execute("insert into arrived values (?, ?, ?, ?, ?, ?, ?)", row)
         if is_alert:
-            connection.execute("insert into records values (?1, 'alert', ?1, ?2, '{}')", (number, each[0]))
+            connection.execute("insert into records values (?, 'alert', ?, ?, '{}')", (number, number, time))
     log._resume()
     assert log.budget is not None
     assert [log.budget.offer(*each) for each in arrivals[place:]] == expected[place:]

@@ -31,6 +31,7 @@ from oddnode._utils.checked_json import (
     read_json,
     show,
 )
+from oddnode._utils.memory import memory_limit
 from oddnode._version import __version__
 from oddnode.detector.recipes import Settings
 
@@ -195,6 +196,10 @@ def read_model(folder: Path) -> tuple[dict[str, Any], bytes, dict[str, list[int]
     if size != entry.bytes:
         raise ModelFileError(f"{path} has {size} bytes, but {entry.bytes} according to {MANIFEST}")
     shapes = tensor_shapes(path)
+    if size > (limit := memory_limit()):  # some systems promise more, and end the process when it is used
+        raise ModelFileError(
+            f"{path} cannot be read: it has {size / 2**30:,.1f} GiB, but this process may use {limit / 2**30:,.1f}"
+        )
     try:
         raw = path.read_bytes()
     except (OSError, MemoryError) as error:

@@ -22,9 +22,10 @@ import msgspec
 import torch
 from torch import Tensor
 
+from oddnode._utils.memory import memory_limit
 from oddnode.large.arrays import is_shared
 from oddnode.large.heartbeat import Heartbeat, RankLost
-from oddnode.large.ranks import Ranks, activated, local_ranks, memory_limit, memory_share
+from oddnode.large.ranks import Ranks, activated, local_ranks, memory_share
 
 T = TypeVar("T")
 

@@ -156,8 +156,8 @@ class AlertLog:
         """The connection to the log."""
         return self._connect()
 
-    def _all(self, query: str, *values: Any) -> list[Any]:
-        return self.connection.execute(query, values).fetchall()
+    def _all(self, query: str, *values: Any, **named: Any) -> list[Any]:
+        return self.connection.execute(query, named or values).fetchall()
 
     def _next_number(self, table: _Table) -> int:
         return int(self._all(_NEXT[table])[0][0])
@@ -245,8 +245,8 @@ class AlertLog:
         """Arrivals of a period, without its end, in their order."""
         found = self.connection.execute(
             "select number, version, time, id, score, p_value, is_ood, was_alert, verdict from judged_arrivals"
-            " where (?1 is null or time >= ?1) and (?2 is null or time < ?2) order by number",
-            (since, until),
+            " where (:since is null or time >= :since) and (:until is null or time < :until) order by number",
+            {"since": since, "until": until},
         )
         for number, version, time, node, score, p_value, is_ood, was_alert, verdict in found:
             flag = None if is_ood is None else bool(is_ood)
@@ -265,9 +265,13 @@ class AlertLog:
     ) -> list[Record]:
         """Alerts, the newest first: those with a number ``before``, and of which ``verdict`` was said last."""
         found = self._all(
-            "select body from judged_records where (?1 is null or cause = ?1) and (?2 is null or number < ?2)"
-            " and (?3 is null or ?3 = coalesce(verdict, 'open')) order by number desc limit ?4",
-            *(cause, before, verdict, -1 if limit is None else limit),
+            "select body from judged_records where (:cause is null or cause = :cause)"
+            " and (:before is null or number < :before) and (:verdict is null or :verdict = coalesce(verdict, 'open'))"
+            " order by number desc limit :limit",
+            cause=cause,
+            before=before,
+            verdict=verdict,
+            limit=-1 if limit is None else limit,
         )
         return [msgspec.json.decode(body, type=Record) for [body] in found]
 
@@ -311,7 +315,9 @@ class AlertLog:
 
     def feedback(self, number: int | None = None) -> list[Feedback]:
         """What was said, of one arrival or of all, the oldest first."""
-        found = self._all("select * from feedback where ?1 is null or arrival = ?1 order by number", number)
+        found = self._all(
+            "select * from feedback where :number is null or arrival = :number order by number", number=number
+        )
         return [Feedback(**dict(zip(Feedback.__struct_fields__, each, strict=True))) for each in found]
 
     # --- draws ---
