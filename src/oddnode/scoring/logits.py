@@ -102,7 +102,7 @@ class ODIN(Scorer):
 
 def _confidence(logits: Tensor, num_classes: int) -> Tensor:
     """The log of the highest probability of an ID class; spare logits are part of the softmax."""
-    return logits.log_softmax(dim=-1)[:, :num_classes].amax(dim=-1)
+    return logits[:, :num_classes].amax(dim=-1) - logits.logsumexp(dim=-1)
 
 
 @dataclass
