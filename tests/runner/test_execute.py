@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +18,7 @@ from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.execute import Setup, execute_group
 from oddnode.runner.fitting import Fitted, fit_stacks
 from oddnode.runner.work import Group, Training, cell_groups
+from oddnode.tasks import Task, load_tasks
 from tests.paper_helpers import execute
 
 
@@ -63,6 +66,23 @@ def test_tasks_with_the_same_training_graph_share_a_fit_and_no_number_changes(mo
         assert shared[training.identity].error is None
         assert shared[training.identity].metrics == alone.metrics
     assert len({str(outcome.metrics) for outcome in shared.values()}) == 4
+
+
+def test_a_task_is_let_go_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two large graphs may not fit into memory."""
+    loaded: list[weakref.ref[Task]] = []
+
+    def watched(*given: Any) -> list[Task]:
+        gc.collect()
+        assert [task() for task in loaded] == [None] * len(loaded)
+        tasks = load_tasks(*given)
+        loaded.extend(map(weakref.ref, tasks))
+        return tasks
+
+    monkeypatch.setattr("oddnode.runner.execute.load_tasks", watched)
+    outcomes = list(execute_group(grouped("nodesafe-msp"), Setup("cpu")))
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert len(loaded) == 2
 
 
 def test_flagged_images_are_kept_with_their_reasons() -> None:

@@ -12,7 +12,7 @@ from oddnode._utils.registry import undone_registrations
 from oddnode._utils.suggestions import UnknownNameError
 from oddnode.detector import Recipe, register_method
 from oddnode.runner.detectors import outlined_detector, training_key
-from oddnode.runner.execute import loaded_tasks
+from oddnode.runner.execute import forget_tasks
 from oddnode.tasks import DATASETS, DatasetSpec, Task, TaskRules, TaskSpec, expand_tasks
 from oddnode.tasks.datasets import DataDir
 
@@ -32,7 +32,8 @@ def named(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> Iterator[
             yield task_names, method_names
         finally:
             if not has_only_names(tasks, methods):  # the next task or method of the same name may be another one
-                for cached in (training_key, outlined_detector, loaded_tasks):
+                forget_tasks()
+                for cached in (training_key, outlined_detector):
                     cached.cache_clear()
 
 

@@ -11,7 +11,6 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -95,11 +94,22 @@ def _fit_key(training: Training) -> tuple[Any, ...]:
 _Description = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
-@lru_cache(maxsize=2)
+_loaded: dict[tuple[Any, ...], list[tuple[Task, _Description]]] = {}
+
+
 def loaded_tasks(name: str, protocol: str, setup: Setup, seeds: tuple[int, ...]) -> list[tuple[Task, _Description]]:
-    """Load and describe the tasks of several seeds; they are cached for the next group on the same data."""
-    tasks = load_tasks(name, setup.data_dir, seeds, protocol)
-    return [(task, describe_graphs(task) if setup.node_scores else ({}, {})) for task in tasks]
+    """Load and describe the tasks of several seeds; they are kept for the next group on the same data."""
+    key = name, protocol, setup, seeds
+    if key not in _loaded:
+        forget_tasks()  # first, because two large graphs may not fit into memory
+        tasks = load_tasks(name, setup.data_dir, seeds, protocol)
+        _loaded[key] = [(task, describe_graphs(task) if setup.node_scores else ({}, {})) for task in tasks]
+    return _loaded[key]
+
+
+def forget_tasks() -> None:
+    """Let go of what `loaded_tasks` has kept."""
+    _loaded.clear()
 
 
 def _outcome(fitted: Fitted, task: Task, description: _Description, setup: Setup, load_seconds: float) -> Outcome:
