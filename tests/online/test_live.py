@@ -37,6 +37,7 @@ from oddnode import (
 from oddnode.graph import GraphError
 from oddnode.large import FolderError, NodeChunk, build_folder
 from oddnode.online import Judgement, growing
+from oddnode.online import live as live_graph
 from oddnode.tasks import Task
 
 REFUSED = {
@@ -205,6 +206,29 @@ def test_arrivals_of_a_batch_know_each_other(task: Task, energy: Detector, evide
     for detector, error in ((energy, 1e-5), (evidence, 0.1)):
         found = [each.score for each in LiveGraph(detector, task.train).score(x, links)]
         assert found == pytest.approx(detector.score_samples(whole)[-len(nodes) :].tolist(), abs=error, rel=error)
+
+
+def test_removing_a_node_reads_no_more_rows_than_adding_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its neighbours are hubs, around which much of the graph is one hop further away."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3000, 8, generator=generator)
+    pairs = torch.stack([torch.randint(3000, (9000,), generator=generator), torch.arange(9000) % 60])
+    data = Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1).unique(dim=1), y=(x[:, 0] > 0).long())
+    data.train_mask, data.val_mask = torch.arange(3000) % 9 == 0, torch.arange(3000) % 9 == 1
+    detector = Detector.from_recipe("nodesafe-evidence", epochs=2, device="cpu").fit(data)
+    live, make = LiveGraph(detector, data), live_graph.LocalGraph
+    counted: list[int] = []
+
+    def made(*given: Any) -> Any:
+        graph = make(*given)
+        counted.append(graph.num_nodes)
+        return graph
+
+    monkeypatch.setattr(live_graph, "LocalGraph", made)
+    live.commit(x[:1] + 0.1, [("new", hub) for hub in range(10)], ids=["new"])
+    adding, counted[:] = sum(counted), []
+    live.remove(["new"])
+    assert 10 < sum(counted) <= adding
 
 
 def test_what_is_committed_is_there_for_later_arrivals_until_it_is_removed(task: Task, energy: Detector) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -139,7 +139,7 @@ class LiveGraph:
         self._lock = threading.RLock()
         self.version = 0
         self.base_key: str | None = None
-        self._reach, self._needs_gradients = 0, False
+        self._reach, self._reach_of_logits, self._needs_gradients = 0, 0, False
         _check_local(self._detector.scorer_)
 
     # --- the base ---
@@ -213,15 +213,14 @@ class LiveGraph:
         On ``paths`` first: known nodes may have nothing around them that is far enough away.
         """
         self._has_changed, wrong = False, [set[Any]()]
-        first = max(1, max(receptive_hops(known.module) for known in self._known) - 1)
+        first, of_logits = max(1, max(receptive_hops(known.module) for known in self._known) - 1), 0
         if paths is not None:
-            first, wrong = paths._reach, [{None, *own.places} - own.reaches_neighbours for own in paths._known]
+            first, of_logits = paths._reach, paths._reach_of_logits
+            wrong = [{None, *own.places} - own.reaches_neighbours for own in paths._known]
             self._is_exact, self._is_exact_around = paths._try_arrivals()
         for self._reach in range(first, _MOST_REACH + 1):
-            graph = LocalGraph(self._whole, self._like, NO_INCOMING, self._tried, self._reach, cap=2**40)
-            logits = ((self._member(known, graph).all_logits, known.logits_key) for known in self._known)
-            tried = np.array(self._tried)
-            if all(is_close(own[: len(tried)], self._whole.get(key, tried)) for own, key in logits):
+            graph = self._tried_graph(self._reach)
+            if self._has_right_logits(graph):
                 break
         else:
             raise ValueError(
@@ -229,12 +228,25 @@ class LiveGraph:
                 "arrival would have to be scored with most of the graph; add it to the graph and call "
                 "Detector.score_samples, or choose another backbone"
             )
+        # With what is kept of neighbours, fewer hops may do; scores need the neighbours' edges, too.
+        fewer = range(of_logits, self._reach)
+        right = (hops for hops in fewer if self._has_right_logits(self._tried_graph(hops)))
+        self._reach_of_logits = next(right, self._reach)
         try:
             with torch.inference_mode():
                 self._check(graph, set.union(*wrong))
         except RuntimeError:  # a scorer that differentiates
             self._needs_gradients = True
             self._check(graph, set.union(*wrong))
+
+    def _tried_graph(self, reach: int) -> LocalGraph:
+        return LocalGraph(self._whole, self._like, NO_INCOMING, self._tried, reach, cap=2**40)
+
+    def _has_right_logits(self, graph: LocalGraph) -> bool:
+        """Whether the logits of the targets are those of the whole graph."""
+        tried = np.array(self._tried)
+        logits = ((self._member(known, graph).all_logits, known.logits_key) for known in self._known)
+        return all(is_close(own[: len(tried)], self._whole.get(key, tried)) for own, key in logits)
 
     def _on_paths(self) -> LiveGraph:
         """A live graph of paths with the same model."""
@@ -431,8 +443,9 @@ class LiveGraph:
         """Change the graph in several ways at once; all is checked first, and nothing changes if something is wrong.
 
         Edges and nodes are removed first, then features change, then nodes and edges are added. What is kept of a node
-        with other edges or features is computed again, and for other features also of its neighbours (of a hub,
-        ``max_neighbours`` of them). Nodes further away keep what is known of them until `rebase`.
+        with other edges or features is computed again, and what the networks say of its neighbours and of those of a
+        removed node (of a hub, ``max_neighbours`` of them); their scores, too, if the method's scores are exact. All
+        else keeps what is known of it until `rebase`.
 
         Parameters
         ----------
@@ -475,7 +488,12 @@ class LiveGraph:
                 raise GraphError(f"the node {node!r} is removed, but the same change gives it features or edges")
             known = [edge for edge in arrivals.edges if max(edge[:2]) < whole.num_nodes]
             self._has_changed |= bool(changed or gone or lost or known)
-            touched = self._apply(changed, changed_rows[1], gone, lost, known)
+            touched, near = self._apply(changed, changed_rows[1], gone, lost, known)
+            if not self._is_exact:  # their scores hardly change, but for those that are left without an edge
+                around = np.array(sorted(near), dtype=np.int64)
+                near = set(around[whole.get("in_degree", around).numpy() == 0].tolist())
+                self._keep_inputs(set(around.tolist()) - touched - near)
+            touched |= near
             self._keep_anew(touched)
             found: list[Judgement] = []
             if arrivals.ids:
@@ -487,31 +505,44 @@ class LiveGraph:
             self.version = version + bool(arrivals.ids or arrivals.edges or changed or gone or lost)
             return found
 
-    def _apply(self, changed: list[int], x: Tensor, gone: list[int], lost: list[Edge], known: list[Edge]) -> set[int]:
-        """Change features and edges of known nodes; returns those of which everything that is kept changes."""
+    def _apply(
+        self, changed: list[int], x: Tensor, gone: list[int], lost: list[Edge], known: list[Edge]
+    ) -> tuple[set[int], set[int]]:
+        """Change features and edges of known nodes; returns these nodes, and those that have other neighbours."""
         whole = self._whole
         touched: set[int] = set()
         for rows, apply in ((whole.rows_with(lost), whole.remove_edges), (whole.rows_with(known), whole.add_edges)):
             apply(rows)
             touched |= rows.keys()
-        touched = touched.union(*(whole.remove(node) for node in gone)).difference(gone)
-        self._keep_degrees(sorted(touched))
+        near = set[int]().union(*(whole.remove(node) for node in gone)).difference(gone)
+        touched.difference_update(gone)
+        self._keep_degrees(sorted(touched | near))
         if changed:
             index = np.array(changed)
             clipped, far = self._clipped(x)
             whole.put("x", index, clipped)
             whole.put("far", index, far)
+            touched.update(changed)
             for node in changed:
                 targets = whole.outgoing(node)
-                touched |= {node, *targets[:: 1 + len(targets) // self._max_neighbours]}
-        return touched
+                near.update(targets[:: 1 + len(targets) // self._max_neighbours])
+        return touched, near
 
     def _keep_anew(self, nodes: set[int]) -> None:
         """Compute what is kept of nodes again."""
+        for outputs in self._outputs_of(nodes, self._reach):
+            self._keep(outputs, self._target_scores(outputs))
+
+    def _keep_inputs(self, nodes: set[int]) -> None:
+        """Compute again what networks read of nodes and what they say of them, but not the scores."""
+        for outputs in self._outputs_of(nodes, self._reach_of_logits):
+            self._keep_rows(outputs)
+
+    def _outputs_of(self, nodes: set[int], reach: int) -> Iterator[Any]:
+        """The outputs on nodes of the graph, some at a time."""
         near = sorted(nodes)
         for first in range(0, len(near), _AT_ONCE):
-            outputs = self._outputs(self._like, NO_INCOMING, near[first : first + _AT_ONCE])
-            self._keep(outputs, self._target_scores(outputs))
+            yield self._outputs(self._like, NO_INCOMING, near[first : first + _AT_ONCE], reach)
 
     def _arrive(self, arrivals: Arrivals, touched: set[int], explain: bool) -> list[Judgement]:
         whole = self._whole
@@ -934,12 +965,12 @@ class LiveGraph:
         return nodes
 
     @_quick
-    def _outputs(self, new: Tensor, added: Incoming, known: Sequence[int]) -> Any:
+    def _outputs(self, new: Tensor, added: Incoming, known: Sequence[int], reach: int | None = None) -> Any:
         state, is_far = self._detector.state_, self._whole.get("far", np.array(known, dtype=np.int64))
         if len(new):
             new, is_new_far = self._clipped(new)
             is_far = torch.cat([is_new_far, is_far])
-        graph = LocalGraph(self._whole, new, added, known, self._reach)
+        graph = LocalGraph(self._whole, new, added, known, self._reach if reach is None else reach)
         members = [self._member(known, graph, number) for number, known in enumerate(self._known)]
         outputs: Outputs = members[0]
         if len(members) > 1:
@@ -1068,18 +1099,26 @@ class LiveGraph:
         confidence, predicted = outputs.logits[chosen].softmax(dim=-1).max(dim=1)
         for name, own in (("score", scores), ("confidence", confidence), ("predicted", predicted)):
             whole.put(name, graph.nodes[chosen.numpy()], own)
-        for key, values in graph.kept.items():
-            whole.put(key, nodes, values[rows])
-        if len(graph.moved):
-            whole.put("smoothed_x", graph.nodes[graph.moved.numpy()], graph.kept["smoothed_x"][graph.moved])
+        self._keep_rows(outputs)
         members = outputs.members or [outputs]
         shared = {key: own for each in members for key, own in each.values.items() if each.is_shared(key)}
         for member in members:
-            whole.put(member.known.logits_key, nodes, member.all_logits[rows])
             values = whole.get(member.known.values_key, nodes)
             for key, own in (shared | member.values).items():
                 values[:, member.known.places[key]] = own[rows]
             whole.put(member.known.values_key, nodes, values)
+
+    @_quick
+    def _keep_rows(self, outputs: Any) -> None:
+        """Update what networks read of rows whose edges are complete, and their logits."""
+        graph, whole = outputs.graph, self._whole
+        rows, nodes = graph.complete, graph.nodes[graph.complete.numpy()]
+        for member in outputs.members or [outputs]:
+            whole.put(member.known.logits_key, nodes, member.all_logits[rows])
+        for key, values in graph.kept.items():
+            whole.put(key, nodes, values[rows])
+        if len(graph.moved):
+            whole.put("smoothed_x", graph.nodes[graph.moved.numpy()], graph.kept["smoothed_x"][graph.moved])
 
 
 def _on_cpu(detector: Detector) -> Detector:
