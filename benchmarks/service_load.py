@@ -177,7 +177,7 @@ def batches(client: Client, model: BlockModel, num_nodes: int, count: int) -> It
     for name, path, body, size in asked:
         raw = json.dumps(body).encode()
         seconds = min(timed(client, path, raw) for _ in range(3))
-        yield {"phase": name, "rows": size, "MB": round(len(raw) / 1e6, 1), "rows/s": round(size / seconds)}
+        yield {"phase": name, "rows": size, "MB sent": round(len(raw) / 1e6, 1), "rows/s": round(size / seconds)}
 
 
 def memory(service: Service, rows: Rows, changes: int, limit: float) -> Iterator[dict[str, Any]]:
@@ -240,9 +240,9 @@ def main() -> None:
             found = one(client, own)
             ratio = round(1e3 * whole / found["p50 ms"])
             report({**found, "whole graph s": round(whole, 1), "ratio": ratio})
-            report(mixed(service.port, own, options.clients, options.seconds))
+            report({**mixed(service.port, own, options.clients, options.seconds), "MB": round(service.memory)})
             for row in batches(client, model, num_nodes, options.rows):
-                report(row)
+                report({**row, "MB": round(service.memory)})
             for row in memory(service, own, options.changes, options.watched):
                 report(row)
             service.stop()
