@@ -303,6 +303,19 @@ def _single_kinds(rows: Rows) -> str:
     return f"{_table(['cell', 'default', 'best kind', 'AUROC'], body)}\n\n{said}"
 
 
+def _other_graphs(rows: Rows) -> str:
+    """Means over seeds, and the largest share."""
+    cells: dict[tuple[str, str], Rows] = {}
+    for row in rows:
+        cells.setdefault((row["halves"], row["graph"]), []).append(row)
+    names = {"alone": "alone", "beside": "beside", "beside, no batch": "without the batch", "calibrated": "calibrated"}
+    body = []
+    for (halves, graph), own in sorted(cells.items(), key=lambda cell: cell[0][0]):
+        shares = ([row[name] for row in own] for name in names)
+        body.append([halves, graph, *(f"{fmean(each):.1f} ({max(each):.1f})" for each in shares)])
+    return _table(["halves", "graph", *names.values()], body)
+
+
 def _without_labels(rows: Rows) -> str:
     body = []
     for row in rows:
@@ -452,6 +465,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "years-references": partial(_made, "years_references-cpu", _years_references),
     "single-kinds": partial(_made, "single_kinds-cpu", _single_kinds),
     "without-labels": partial(_made, "without_labels-cpu", _without_labels),
+    "other-graphs": partial(_made, "other_graphs-cpu", _other_graphs),
     "carry-over": partial(_made, "carry_over-cpu", _carry_over),
     **{name: partial(_performance, name) for name in SECTIONS},
     "same_speed": _same_speed,
