@@ -91,7 +91,7 @@ def job(name: str, are_regions: bool, seed: int) -> dict[str, Any]:
     def share(flags: Tensor) -> float:
         return round(100 * float(flags.double().mean()), 1)
 
-    row = {"graph": name, "halves": "regions" if are_regions else "random", "seed": seed}
+    row: dict[str, Any] = {"graph": name, "halves": "regions" if are_regions else "random", "seed": seed}
     row["alone"] = share(detector.detect(other))
     row["beside"] = share(detector.detect(both)[known.num_nodes :])
     row["beside, no batch"] = share(detector.detect(detector.outputs(both, batch=False))[known.num_nodes :])
