@@ -40,7 +40,7 @@ class Statistics(Family):
 
     name = "calibration"
     quota = 60
-    kinds = ("scores", "scores with ties", "detector", "discoveries")
+    kinds: tuple[str, ...] = ("scores", "scores with ties", "detector", "discoveries")
     batch = 4
     limit = 120.0
 
