@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ class Statistics(Family):
 
     name = "calibration"
     quota = 60
-    kinds: tuple[str, ...] = ("scores", "scores with ties", "detector", "discoveries")
+    kinds: ClassVar[tuple[str, ...]] = ("scores", "scores with ties", "detector", "discoveries")
     batch = 4
     limit = 120.0
 
