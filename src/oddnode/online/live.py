@@ -243,7 +243,7 @@ class LiveGraph:
         return LocalGraph(self._whole, self._like, NO_INCOMING, self._tried, reach, cap=2**40)
 
     def _has_right_logits(self, graph: LocalGraph) -> bool:
-        """Whether the logits of the targets are those of the whole graph."""
+        """Whether the targets get the same logits here as in the whole graph."""
         tried = np.array(self._tried)
         logits = ((self._member(known, graph).all_logits, known.logits_key) for known in self._known)
         return all(is_close(own[: len(tried)], self._whole.get(key, tried)) for own, key in logits)
