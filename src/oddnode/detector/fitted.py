@@ -96,6 +96,7 @@ class TrainingOutputs:
                         "call fit(data, exposure=...)"
                     )
                 fitted[place] = learnt.fit_exposure(part.outputs, part.val, *part.exposure)
+        fitted = [learnt.fit_scores(whole) for learnt, whole in zip(fitted, wholes, strict=True)]
         return EnsembleMean(tuple(fitted)) if isinstance(scorer, EnsembleMean) else fitted[0]
 
     def _shared_part(self) -> tuple[Outputs, Tensor, Tensor]:

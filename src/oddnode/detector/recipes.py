@@ -228,7 +228,9 @@ def evidence(
 ) -> scoring.Evidence:
     """Return the scorer of the recommended method."""
     scorers, new, elsewhere, seen = zip(*_weighted_kinds(num_hops, eta), strict=True)
-    return scoring.Evidence(scorers, power, new, elsewhere, seen, learns_weights, rehearses=True, uses_batch=uses_batch)
+    return scoring.Evidence(
+        scorers, power, new, elsewhere, seen, learns_weights, rehearses=True, uses_batch=uses_batch, around_hops=12
+    )
 
 
 def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
@@ -253,9 +255,9 @@ def _weighted_kinds(num_hops: int, eta: float) -> tuple[_Kind, ...]:
         _Kind(scoring.Propagated(scoring.FeatureLikelihood()), 1.0, 1.0, 0.0),
         _Kind(scoring.TwoSided(scoring.NonZeros()), 1.0, 1.0, 0.5),
         _Kind(scoring.TwoSided(scoring.FeatureSum()), 1.0, 1.0, 0.5),
-        _Kind(scoring.TwoSided(scoring.Energy()), 0.5, 0.0, 0.0),
-        _Kind(scoring.KNN(), 0.5, 0.0, 0.0),
         _Kind(scoring.TwoSided(scoring.Degree()), 0.5, 0.0, 0.0),
+        _Kind(scoring.NeighbourCloseness(), 0.5, 0.0, 0.0),
+        _Kind(scoring.NeighbourDegree(), 0.5, 0.0, 0.0),
         _Kind(scoring.TwoSided(scoring.Propagated(scoring.MaxSoftmax(), num_hops, eta)), 0.0, 1.0, 1.0),
     )
 

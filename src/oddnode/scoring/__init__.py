@@ -40,4 +40,6 @@ from oddnode.scoring.neighbourhood import ClassAgreement as ClassAgreement
 from oddnode.scoring.neighbourhood import FeatureLikelihood as FeatureLikelihood
 from oddnode.scoring.neighbourhood import NeighbourhoodFeatures as NeighbourhoodFeatures
 from oddnode.scoring.outputs import Outputs as Outputs
+from oddnode.scoring.positions import NeighbourCloseness as NeighbourCloseness
+from oddnode.scoring.positions import NeighbourDegree as NeighbourDegree
 from oddnode.scoring.propagated import Propagated as Propagated

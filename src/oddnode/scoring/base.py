@@ -28,6 +28,9 @@ class ScorerDefaults:
     #: Whether all networks can share it, because neither its scores nor what it learns depend on the network. It then
     #: learns from the training graph without the reference nodes of any network.
     is_shared = False
+    #: Whether nodes of the training graph score otherwise than new ones because they are known, so that the score cannot
+    #: be learnt from by comparing the two.
+    tells_members = False
     #: Whether it compares nodes with reference nodes: labelled nodes that nothing was learnt from.
     needs_reference = False
     #: Whether it learns from nodes that are known to be OOD.
@@ -42,6 +45,10 @@ class ScorerDefaults:
     def fit_together(self, scorers: Any, outputs: Any) -> Any:
         """Learn what the scorers of all networks learn together, after `fit_reference`: a list of fitted copies."""
         return list(scorers)
+
+    def fit_scores(self, outputs: Outputs) -> Any:
+        """Learn from its own scores of the training graph, last of all: a fitted copy."""
+        return self
 
     def rehearsing_without(self, names: Any) -> Any:
         """A copy that leaves some alterations out of its rehearsal."""

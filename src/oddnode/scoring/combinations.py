@@ -101,6 +101,10 @@ class ScorerWrapper(CombinedScorer):
         inner = self.scorer.fit_together([each.scorer for each in scorers], outputs)
         return [each._around(scorer) for each, scorer in zip(scorers, inner, strict=True)]
 
+    def fit_scores(self, outputs: Outputs) -> Self:
+        inner = self.scorer.fit_scores(outputs)
+        return self if inner is self.scorer else self._around(inner)
+
     @property
     def forecast(self) -> dict[str, float]:
         """What the inner scorer has found out in rehearsal."""

@@ -31,7 +31,8 @@ from oddnode.scoring.combinations import CombinedScorer, ScorerWrapper, all_of, 
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.propagated import average_together
+from oddnode.scoring.propagated import Propagated, average_together
+from oddnode.scoring.reasons import share_of_known
 from oddnode.scoring.rehearsal import (
     FEWEST_REHEARSED,
     RehearsalEvidence,
@@ -45,8 +46,11 @@ from oddnode.scoring.rehearsal import (
 
 # Scorers more informative than this have full weight: beyond it, informativeness says little about what they detect.
 _ENOUGH_LEFT = 0.1
-# The weights of rehearsal and of each kind of the batch; see docs/measurements/carry-over.md.
-_REHEARSAL, _BATCH = 4.0, 2.0
+# The weights of rehearsal and of each kind of the batch, and that of the evidence around a node beside that at the node;
+# see docs/measurements/carry-over.md.
+_REHEARSAL, _BATCH, _AROUND = 4.0, 2.0, 2.0
+# The share of its own evidence that a node keeps in every hop.
+_ETA = 0.5
 # The dimensions of the feature space that the batch takes the first of: the same as for link prediction.
 _SPACE = 64
 # The rate of the forecast.
@@ -73,6 +77,16 @@ class _Against(NamedTuple):
     known: Tensor
 
 
+class _Around(NamedTuple):
+    """What is around nodes, compared with what is around the reference nodes; low scores are evidence."""
+
+    own: Tensor  # The evidence against nodes themselves, without the batch `[N]`
+    scores: Tensor  # `[N]`
+    ranked: Tensor  # Those of the reference nodes, ascending `[r]`
+    surprises: Tensor  # How unusual each of these is among the others `[r]`
+    known: Tensor  # Minus the evidence at and around reference nodes, sorted `[r]`
+
+
 class _Compared(NamedTuple):
     """The scores of all nodes by all kinds, and those of the reference nodes to compare with.
 
@@ -80,7 +94,7 @@ class _Compared(NamedTuple):
     ``[N, B]`` have no column for rehearsal, which follows from the surprises. ``reference`` ``[r, K']`` has all of
     them, ``ranked`` has its columns in ascending order, and ``surprises`` ``[r, K']`` is how unusual each reference
     node is among the others. ``is_seen`` ``[N]``: whether a node was in the training graph, so that ``seen`` applies
-    and not ``new``; reference nodes count as new.
+    and not ``new``; reference nodes count as new. ``knows_new``: whether it is known which nodes are new.
     """
 
     scores: Tensor
@@ -91,6 +105,7 @@ class _Compared(NamedTuple):
     is_seen: Tensor
     new: _Against
     seen: _Against
+    knows_new: bool = False
     is_drift: bool = False
 
 
@@ -146,6 +161,8 @@ class Evidence(CombinedScorer):
         Whether new nodes are judged by what they have in common; a score then depends on the other new nodes.
     not_rehearsed : tuple of str
         Alterations to leave out of the rehearsal.
+    around_hops : int
+        The number of hops of evidence around a node; 0 for none.
     fewest_known : float
         The batch is not used if less than this share of the new nodes is more usual than half of the reference nodes.
 
@@ -164,6 +181,8 @@ class Evidence(CombinedScorer):
         The names of the rehearsed alterations, separated by commas.
     centre_, basis_ : Tensor
         The feature space of the batch, ``[F]`` and ``[F, D]``; empty without it.
+    around_ : Tensor
+        What is around the reference nodes in the training graph ``[r]``.
     """
 
     needs_reference = True
@@ -179,6 +198,7 @@ class Evidence(CombinedScorer):
     rehearses: bool = False
     uses_batch: bool = False
     not_rehearsed: tuple[str, ...] = ()
+    around_hops: int = 0
     fewest_known: float = FEWEST_KNOWN
     reference_: Tensor = field(init=False, repr=False, compare=False)
     weights_: Tensor = field(init=False, repr=False, compare=False)
@@ -189,6 +209,7 @@ class Evidence(CombinedScorer):
     alterations_: str = field(init=False, repr=False, compare=False)
     centre_: Tensor = field(init=False, repr=False, compare=False)
     basis_: Tensor = field(init=False, repr=False, compare=False)
+    around_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if not self.scorers or not 1.0 <= self.power < math.inf:
@@ -296,6 +317,14 @@ class Evidence(CombinedScorer):
             setattr(fitted, name, getattr(self, name) * factors)
         return fitted
 
+    def fit_scores(self, outputs: Outputs) -> Self:
+        if not self.around_hops:
+            return self
+        fitted = copy.copy(self)
+        assert outputs.reference is not None
+        fitted.around_ = self._region(outputs).propagated_score(outputs)[outputs.reference].double()
+        return fitted
+
     @property
     def needs_exposure(self) -> bool:  # type: ignore[override]
         """Whether the weights are learnt."""
@@ -322,30 +351,104 @@ class Evidence(CombinedScorer):
     def score(self, outputs: Outputs) -> Tensor:
         compared, result = self._compared(outputs), outputs.graph.empty(None, torch.float64)
         for rows in outputs.shards(result):
-            result[rows] = self._combined_at(compared, rows)
+            result[rows] = -self._found_at(outputs, compared, rows)
         return self._with_references(result, compared, outputs)
 
     def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
         compared = self._compared(outputs)
         result = outputs.graph.x.new_zeros(outputs.graph.num_nodes, dtype=torch.float64)
-        result[nodes] = self._combined_at(compared, nodes)
+        result[nodes] = -self._found_at(outputs, compared, nodes)
         return self._with_references(result, compared, outputs)[nodes]
 
-    def _combined_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
-        """The scores of some nodes ``[n]``; reference nodes are treated like any others."""
-        surprises, is_seen = self._all_surprises(compared, rows), compared.is_seen[rows]
-        result = torch.empty_like(surprises[:, 0])
-        for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
-            if chosen.any():
-                total = surprises[chosen].pow(self.power) @ against.weights
-                result[chosen] = -surprise(-total, against.known, is_sorted=True)
+    def own_evidence(self, outputs: Outputs) -> Tensor:
+        """Compute the evidence against every node ``[N]``, without what is around it and without the batch.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+        """
+        alone, _ = outputs.cached(self, "compared", partial(self._compare, outputs))
+        result = outputs.graph.empty(None, torch.float64)
+        for rows in outputs.shards(result):
+            result[rows] = self._own_at(alone, rows)
+        if outputs.reference is not None:
+            result = outputs.graph.own_copy(result)
+            result[outputs.reference] = self._of_references(alone)
         return result
+
+    def _found_at(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """The evidence against some nodes ``[n]``; reference nodes are treated like any others."""
+        around = self._around(outputs, compared, rows)
+        if around is None:
+            return self._own_at(compared, rows)
+        own = self._own_at(compared, rows) if len(compared.batch) else around.own[rows]
+        near = surprise(around.scores[rows], around.ranked, is_sorted=True)
+        both = surprise(-_both(own, near), around.known, is_sorted=True)
+        return torch.where(self._is_regional(compared, rows), both, own)
+
+    def _own_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """The evidence against some nodes without what is around them ``[n]``."""
+        nodes = torch.arange(len(compared.scores), device=compared.scores.device)[rows]
+        result, is_seen = compared.scores.new_empty(len(nodes)), compared.is_seen[rows]
+        for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
+            if bool(chosen.any()):
+                total = self._total(compared, nodes[chosen], against.weights)
+                result[chosen] = surprise(-total, against.known, is_sorted=True)
+        return result
+
+    def _total(self, compared: _Compared, nodes: Tensor, weights: Tensor) -> Tensor:
+        """The weighted sum of all kinds of evidence against some nodes ``[n]``."""
+        inside = len(self.scorers)
+        if bool((weights[inside:] > 0).any()):
+            return self._all_surprises(compared, nodes).pow(self.power) @ weights
+        used = (weights > 0).nonzero().squeeze(1)
+        scores, ranked = compared.scores[nodes][:, used], compared.ranked[:, used]
+        sides = [self.scorers[kind].two_sided for kind in used.tolist()]
+        return surprise(scores, ranked, two_sided=sides, is_sorted=True).pow(self.power) @ weights[used]
+
+    def _of_references(self, compared: _Compared) -> Tensor:
+        """The evidence against each reference node, by the others ``[r]``."""
+        known = compared.surprises.pow(self.power) @ compared.new.weights
+        return surprise(-known, -known, leave_one_out=True)
 
     def _with_references(self, result: Tensor, compared: _Compared, outputs: Outputs) -> Tensor:
         if outputs.reference is not None:
-            known = compared.surprises.pow(self.power) @ compared.new.weights
-            result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
+            own = self._of_references(compared)
+            around = None if compared.knows_new else self._around(outputs, compared, outputs.reference)
+            if around is not None:
+                both = -_both(own, around.surprises)
+                own = surprise(both, both, leave_one_out=True)
+            result[outputs.reference] = -own
         return result.to(outputs.graph.x.dtype)
+
+    @staticmethod
+    def _is_regional(compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """Whether what is around some nodes counts, too ``[n]``: those that may be in a region that is unknown."""
+        is_seen = compared.is_seen[rows]
+        return is_seen if compared.knows_new else torch.ones_like(is_seen)
+
+    def _around(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> _Around | None:
+        """What is around nodes, if that counts for any of them."""
+        if not self.around_hops or not bool(self._is_regional(compared, rows).any()):
+            return None
+        if outputs.reference is None and not hasattr(self, "around_"):
+            return None
+        return outputs.cached(self, "around", partial(self._compare_around, outputs))
+
+    def _compare_around(self, outputs: Outputs) -> _Around:
+        region = self._region(outputs)
+        scores = region.propagated_score(outputs).double()
+        known = self.around_.to(scores) if outputs.reference is None else scores[outputs.reference]
+        alone, _ = outputs.cached(self, "compared", partial(self._compare, outputs))
+        found = surprise(known, known, leave_one_out=True)
+        both = -_both(self._of_references(alone), found)
+        own = -outputs.scores_of(region.scorer).double()
+        return _Around(own, scores, known.sort().values, found, both.sort().values)
+
+    def _region(self, outputs: Outputs) -> Propagated:
+        """Averages the evidence over ``around_hops`` hops."""
+        return outputs.cached(self, "region", lambda: Propagated(OwnEvidence(self), self.around_hops, _ETA))
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Score every node by every scorer, ``[N, K]`` in double precision.
@@ -380,10 +483,21 @@ class Evidence(CombinedScorer):
         """
         compared, found = self._compared(outputs), outputs.graph.empty(len(self.kinds), torch.float64)
         for rows in outputs.shards(found):
-            found[rows] = self._all_surprises(compared, rows) * (self._weights_of_nodes(compared, rows) > 0)
+            own = self._all_surprises(compared, rows) * (self._weights_of_nodes(compared, rows) > 0)
+            found[rows] = torch.cat([own, self._surprises_around(outputs, compared, rows)], dim=1)
         if outputs.reference is not None:
-            found[outputs.reference] = compared.surprises * (compared.new.weights > 0)
+            inside = compared.surprises.shape[1]
+            found[outputs.reference, :inside] = compared.surprises * (compared.new.weights > 0)
         return found
+
+    def _surprises_around(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """How unusual what is around some nodes is, 0 where that does not count ``[n, 1]``, or ``[n, 0]``."""
+        around = self._around(outputs, compared, rows)
+        is_seen = compared.is_seen[rows]
+        if around is None:
+            return compared.scores.new_zeros(len(is_seen), 1 if self.around_hops else 0)
+        found = surprise(around.scores[rows], around.ranked, is_sorted=True)
+        return (found * self._is_regional(compared, rows)).unsqueeze(1)
 
     @property
     def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -397,18 +511,34 @@ class Evidence(CombinedScorer):
         rehearsal = (RehearsalEvidence(),) if self.rehearses else ()
         space = FeatureSpace(self.centre_, self.basis_) if hasattr(self, "basis_") else None
         batch = (FeatureBatchEvidence(space), KindBatchEvidence()) if self.uses_batch else ()
-        return (*self.scorers, *rehearsal, *batch)
+        return (*self.scorers, *rehearsal, *batch, *((EvidenceAround(),) if self.around_hops else ()))
 
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         compared, surprises = self._compared(outputs), self.surprises(outputs)
         contributions, scores = (outputs.graph.empty(len(self.kinds), torch.float64) for _ in range(2))
         for rows in outputs.shards(contributions):
-            contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
+            weights = self._weights_of_nodes(compared, rows)
+            weights = F.pad(weights, (0, len(self.kinds) - weights.shape[1]), value=_AROUND)
+            contributions[rows] = surprises[rows].pow(self.power) * weights
             if self.rehearses:  # it sums up the other kinds, which say more
                 contributions[rows, len(self.scorers)] = 0.0
+        reference = compared.reference
         for rows in outputs.shards(scores):
-            scores[rows] = self._all_scores(compared, rows)
-        return [Comparison(self._all_scorers, outputs, scores, compared.reference, surprises, contributions)]
+            around = self._around(outputs, compared, rows)
+            own = self._all_scores(compared, rows)
+            near = own[:, :0] if not self.around_hops else own.new_zeros(len(own), 1)
+            scores[rows] = torch.cat([own, near if around is None else around.scores[rows].unsqueeze(1)], dim=1)
+        if self.around_hops:
+            around = self._around(outputs, compared, slice(None))
+            known = reference.new_zeros(len(reference)) if around is None else around.ranked
+            reference = torch.cat([reference, known.unsqueeze(1)], dim=1)
+        return [Comparison(self._all_scorers, outputs, scores, reference, surprises, contributions)]
+
+    @property
+    def _in_batch(self) -> Tensor:
+        """Which scorers the classifier of the batch may learn from ``[K]``."""
+        tells = torch.tensor([scorer.tells_members for scorer in self.scorers], device=self.weights_.device)
+        return (self.weights_ > 0) & ~tells
 
     @property
     def _given_weights(self) -> tuple[tuple[float, ...], ...]:
@@ -470,14 +600,14 @@ class Evidence(CombinedScorer):
         new, old = (_Against(each, (-surprises.pow(self.power) @ each).sort().values) for each in (weights, seen))
         none, ranked = scores.new_zeros(0, empty), reference.sort(dim=0).values
         is_seen = torch.zeros(0, dtype=torch.bool, device=scores.device)
-        return _Compared(scores[:0], none, reference, ranked, surprises, is_seen, new, old)
+        return _Compared(scores[:0], none, reference, ranked, surprises, is_seen, new, old, knows_new)
 
     def _with_batch(self, alone: _Compared, batch: Batch, outputs: Outputs) -> _Compared:
         """Add the evidence of the batch, and say whether the whole batch seems to have drifted."""
         space = FeatureSpace(self.centre_, self.basis_)
         columns = (
             outputs.cached(self.basis_, "columns", partial(feature_columns, outputs.graph, space)),
-            kind_columns(alone.scores[:, self.weights_.to(alone.scores) > 0], batch),
+            kind_columns(alone.scores[:, self._in_batch.to(alone.scores.device)], batch),
         )
         values = outputs.graph.empty(len(columns), torch.float64)
         for number, each in enumerate(columns):
@@ -528,6 +658,34 @@ class Evidence(CombinedScorer):
     def _weights_of_nodes(self, compared: _Compared, rows: slice) -> Tensor:
         """The weights of every kind for some nodes ``[n, K']``."""
         return torch.where(compared.is_seen[rows].unsqueeze(1), compared.seen.weights, compared.new.weights)
+
+
+@dataclass
+class OwnEvidence(Scorer):
+    """Minus the evidence against each node by itself, whose averages are the evidence around nodes.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The fitted evidence.
+    """
+
+    needs_reference = True
+    supports_folders = True
+
+    evidence: Evidence
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return -self.evidence.own_evidence(outputs).to(outputs.graph.x.dtype)
+
+
+class EvidenceAround(Scorer):
+    """The kind of evidence that is around a node."""
+
+    kind = "evidence around"
+
+    def reason(self, found: Finding) -> str:
+        return f"The nodes around it are unusual: there is less evidence around {share_of_known(found.share)}."
 
 
 class Judged(NamedTuple):
@@ -583,7 +741,23 @@ def judge_together(scorers: Sequence[Evidence], outputs: Sequence[Outputs], coun
     contributions = surprises.pow(power) * weights
     if first.rehearses:
         contributions[:, :, inside] = 0.0
+    if first.around_hops:
+        near = scores.new_zeros(count, members, 1)
+        for number, (scorer, each, own_outputs) in enumerate(zip(scorers, compared, outputs, strict=True)):
+            rows = slice(count)
+            if scorer._around(own_outputs, each, rows) is not None:
+                near[:, number] = scorer._surprises_around(own_outputs, each, rows)
+                found_at = -scorer._found_at(own_outputs, each, rows)
+                own_references = each.is_seen[rows] if each.knows_new else torch.ones_like(each.is_seen[rows])
+                total[:, number] = torch.where(own_references, found_at, total[:, number])
+        surprises = torch.cat([surprises, near], dim=2)
+        contributions = torch.cat([contributions, _AROUND * near.pow(power)], dim=2)
     return Judged(total.to(outputs[0].graph.x.dtype), surprises, contributions)
+
+
+def _both(own: Tensor, around: Tensor) -> Tensor:
+    """The evidence at nodes and around them together."""
+    return own.square() + _AROUND * around.square()
 
 
 @torch.enable_grad()

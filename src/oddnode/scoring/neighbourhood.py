@@ -126,7 +126,7 @@ class NeighbourhoodFeatures(Scorer):
     is_shared = True
 
     num_hops: int = 2
-    dimensions: int = 128
+    dimensions: int = 64
     k: int = 4
     bank_size: int = 512
     centre_: Tensor = field(init=False, repr=False, compare=False)

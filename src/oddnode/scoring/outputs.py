@@ -200,7 +200,30 @@ class Outputs:
             type(self)(network, self.graph, self.num_classes, self.labelled, each, None, self.seen, self.uses_batch)
             for network, each in zip(self.module.members, own, strict=True)
         ]
+        for member in members:
+            vars(member)["anchors"] = self.anchors
+            vars(member)["held_out"] = self.held_out
         return self._sharing_with(members)
+
+    @cached_property
+    def anchors(self) -> Tensor | None:
+        """Whether a node is known and no network holds it out ``[N]``; ``None`` if it is unknown which nodes are new."""
+        if self.seen is None or not self.references:
+            return None
+        anchors = self.seen.clone()
+        anchors[self.held_out] = False
+        return anchors
+
+    @cached_property
+    def held_out(self) -> Tensor:
+        """The reference nodes of all networks."""
+        return torch.cat([self.graph.edge_index[0][:0], *self.references]).unique()
+
+    @property
+    def positions(self) -> Tensor:
+        from oddnode.scoring.positions import positions
+
+        return self.cached(self.graph.x, "positions", lambda: positions(self.graph, self.anchors))
 
     def _sharing_with(self, others: list[Outputs]) -> list[Outputs]:
         for other in others:
@@ -219,6 +242,8 @@ class Outputs:
             The other graph.
         """
         found = [Outputs(own.module, graph, own.num_classes, own.labelled) for own in outputs]
+        for other in found:
+            vars(other)["anchors"], vars(other)["held_out"] = outputs[0].anchors, outputs[0].held_out
         return found[0]._sharing_with(found)
 
     @cached_property
