@@ -318,6 +318,18 @@ class Graph:
         edge, owner = self.csr.edges_to(nodes)
         return torch.stack([self.csr.sources[edge].long(), nodes[owner]])
 
+    def sorted_edges(self) -> tuple[Tensor, Tensor | None]:
+        """Edges and weights in an order that is the same in memory and on disk, repeated edges included, on the CPU."""
+        offsets, sources, weights = (None if part is None else part[:].cpu() for part in self.csr)
+        assert offsets is not None
+        assert sources is not None
+        targets = torch.arange(self.num_nodes).repeat_interleave(offsets.diff())
+        if weights is None:
+            return torch.stack([sources.long(), targets]), None
+        order = weights.argsort(stable=True)
+        order = order[(targets * self.num_nodes + sources)[order].argsort(stable=True)]
+        return torch.stack([sources.long(), targets])[:, order], weights[order]
+
     def contains(self, edges: Tensor) -> Tensor:
         """Whether each of ``[2, e]`` pairs of a source and a target is an edge."""
         first, last = self.csr.equal_range(edges)

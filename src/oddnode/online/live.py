@@ -27,7 +27,7 @@ from oddnode.nn import Ensemble, check_hops, receptive_hops
 from oddnode.nn.blocks import tried_nodes
 from oddnode.online.answers import ErrorReport, Judgement, KeptScores, KindOfEvidence, Neighbourhood, strongest
 from oddnode.online.growing import NO_INCOMING, Edge, Edges, GrowingGraph, Id, Incoming, Row, checked_ids
-from oddnode.online.local import Known, LocalGraph, LocalOutputs, Networks, SideBySide, is_close, not_local
+from oddnode.online.local import POSITIONS, Known, LocalGraph, LocalOutputs, Networks, SideBySide, is_close, not_local
 from oddnode.online.rebasing import PATH, as_data, path_graph, write_graph
 from oddnode.online.rows import Arrivals, decoded, read_arrivals, read_edges, read_known_edges, read_rows
 from oddnode.online.saved import (
@@ -195,6 +195,8 @@ class LiveGraph:
         whole.add_column("seen", unseen if outputs.seen is None else outputs.seen)
         for name in ("gcn_scale", "in_degree", "effective_degree"):
             whole.add_column(name, getattr(base, name).clone())
+        if outputs.has_cached(base.x, POSITIONS) and outputs.positions is not None:
+            whole.add_column(POSITIONS, outputs.positions)
         self._known = []
         for number, each in enumerate(outputs.members or [outputs]):
             check_hops(each.module, base)

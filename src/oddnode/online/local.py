@@ -33,6 +33,8 @@ T = TypeVar("T")
 #: What a cached value is known by: its owner, with its settings, and its name.
 ValueKey = tuple[str, str]
 _MOST_NAMES = 1000
+#: The name of the column of positions (`oddnode.graph.positions`).
+POSITIONS = "positions"
 
 
 class LocalGraph(Graph):
@@ -240,10 +242,10 @@ class Known:
         whole.add_column(self.logits_key, logits)
         columns: list[Tensor] = []
         for owner, name, value in outputs.cached_values():
-            key, rows = self.key(owner, name), len(value) if isinstance(value, Tensor) else 0
+            key, shape = self.key(owner, name), value.shape if isinstance(value, Tensor) else ()
             if name == "known":
                 self.facts[key] = value
-            elif rows == whole.num_base and value.dim() == 1 and key not in self.places:
+            elif shape == (whole.num_base,) and key not in self.places:
                 self.places[key] = len(columns)
                 columns.append(value.detach().to(outputs.graph.x.dtype).cpu())
         whole.add_column(self.values_key, torch.stack(columns, dim=1) if columns else logits.new_empty(len(logits), 0))
@@ -423,6 +425,17 @@ class LocalOutputs(Outputs):
         if self.networks is not None:
             vars(alone)["all_logits"] = self.networks.alone[self.number]
         return alone
+
+    @property
+    def positions(self) -> Tensor | None:
+        graph = self.graph
+        if POSITIONS not in graph.whole.columns:
+            return None
+        nodes = graph.nodes.copy()
+        nodes[: graph.num_new] = 0
+        values = graph.whole.get(POSITIONS, nodes)
+        values[: graph.num_new] = values[-1] = 0.0  # new nodes have no position, nor has the row that nothing reads
+        return values
 
     def shards(self, out: Tensor) -> Iterator[slice]:
         yield slice(0, self.graph.num_targets)

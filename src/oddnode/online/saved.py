@@ -25,15 +25,17 @@ from oddnode.large import FolderError
 from oddnode.large.arrays import ArrayEntry, check_sum, map_array, write_array
 from oddnode.large.manifest import read_json, write_json
 from oddnode.online.growing import Id
-from oddnode.scoring.evidence import _Compared
+from oddnode.scoring.evidence import _Around, _Compared
 from oddnode.tables import TableModel
 from oddnode.tables.used_rows import arrow_ids
 from oddnode.tables.values import pa
 
 #: The version of the format; a folder of another version is refused.
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "live.json"
 
+# What scorers may know about a whole graph, besides tensors.
+_FACTS: tuple[Any, ...] = (_Compared, _Around)
 _Size = Annotated[int, Meta(ge=0, le=2**53)]
 T = TypeVar("T", bound=Struct)
 _ANEW = "delete it and save the live graph again"
@@ -206,15 +208,19 @@ def saved_fact(value: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
 
 def check_fact(value: Any, owner: str) -> None:
     """Raise an error for a fact of a scorer that cannot be read again."""
-    if not isinstance(value, _Compared):
+    if not isinstance(value, (Tensor, *_FACTS)):
         raise GraphError(
             f"{owner[:60]} keeps a {type(value).__name__} about the whole graph, which cannot be saved; a live graph "
             "with this scorer is computed anew at every start"
         )
 
 
-def read_fact(arrays: Mapping[str, Tensor], name: str, kind: type = _Compared) -> Any:
+def read_fact(arrays: Mapping[str, Tensor], name: str, kind: Any = None) -> Any:
     """A fact that `saved_fact` stored."""
+    if kind is None and name in arrays:
+        return arrays[name]
+    if kind is None:
+        kind = next(each for each in _FACTS if f"{name}-{each._fields[0]}" in arrays)
     values: dict[str, Any] = {}
     for field, own in get_type_hints(kind).items():
         found = arrays.get(f"{name}-{field}")

@@ -78,13 +78,11 @@ class _Against(NamedTuple):
 
 
 class _Around(NamedTuple):
-    """What is around nodes, compared with what is around the reference nodes; low scores are evidence."""
+    """What is around the reference nodes, to compare what is around other nodes with."""
 
-    own: Tensor  # The evidence against nodes themselves, without the batch `[N]`
-    scores: Tensor  # `[N]`
-    ranked: Tensor  # Those of the reference nodes, ascending `[r]`
-    surprises: Tensor  # How unusual each of these is among the others `[r]`
-    known: Tensor  # Minus the evidence at and around reference nodes, sorted `[r]`
+    ranked: Tensor  # Minus the mean evidence around each, ascending `[r]`
+    surprises: Tensor  # How unusual what is around each is among the others `[r]`
+    known: Tensor  # Minus the evidence at and around each, ascending `[r]`
 
 
 class _Compared(NamedTuple):
@@ -322,7 +320,7 @@ class Evidence(CombinedScorer):
             return self
         fitted = copy.copy(self)
         assert outputs.reference is not None
-        fitted.around_ = self._region(outputs).propagated_score(outputs)[outputs.reference].double()
+        fitted.around_ = self._scores_around(outputs)[outputs.reference].double()
         return fitted
 
     @property
@@ -368,6 +366,9 @@ class Evidence(CombinedScorer):
         outputs : Outputs
             The network's outputs on a graph of N nodes.
         """
+        return outputs.cached(self, "own", partial(self._own_evidence, outputs))
+
+    def _own_evidence(self, outputs: Outputs) -> Tensor:
         alone, _ = outputs.cached(self, "compared", partial(self._compare, outputs))
         result = outputs.graph.empty(None, torch.float64)
         for rows in outputs.shards(result):
@@ -382,8 +383,8 @@ class Evidence(CombinedScorer):
         around = self._around(outputs, compared, rows)
         if around is None:
             return self._own_at(compared, rows)
-        own = self._own_at(compared, rows) if len(compared.batch) else around.own[rows]
-        near = surprise(around.scores[rows], around.ranked, is_sorted=True)
+        own = self._own_at(compared, rows) if len(compared.batch) else self.own_evidence(outputs)[rows]
+        near = surprise(self._scores_around(outputs)[rows], around.ranked, is_sorted=True)
         both = surprise(-_both(own, near), around.known, is_sorted=True)
         return torch.where(self._is_regional(compared, rows), both, own)
 
@@ -429,22 +430,24 @@ class Evidence(CombinedScorer):
         return is_seen if compared.knows_new else torch.ones_like(is_seen)
 
     def _around(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> _Around | None:
-        """What is around nodes, if that counts for any of them."""
+        """What is around reference nodes, if what is around any of some nodes counts."""
         if not self.around_hops or not bool(self._is_regional(compared, rows).any()):
             return None
         if outputs.reference is None and not hasattr(self, "around_"):
             return None
-        return outputs.cached(self, "around", partial(self._compare_around, outputs))
+        return outputs.cached(self._region(outputs), "known", partial(self._around_references, outputs))
 
-    def _compare_around(self, outputs: Outputs) -> _Around:
-        region = self._region(outputs)
-        scores = region.propagated_score(outputs).double()
-        known = self.around_.to(scores) if outputs.reference is None else scores[outputs.reference]
+    def _around_references(self, outputs: Outputs) -> _Around:
+        known = self.around_ if outputs.reference is None else self._scores_around(outputs)[outputs.reference]
         alone, _ = outputs.cached(self, "compared", partial(self._compare, outputs))
+        known = known.to(alone.scores)
         found = surprise(known, known, leave_one_out=True)
         both = -_both(self._of_references(alone), found)
-        own = -outputs.scores_of(region.scorer).double()
-        return _Around(own, scores, known.sort().values, found, both.sort().values)
+        return _Around(known.sort().values, found, both.sort().values)
+
+    def _scores_around(self, outputs: Outputs) -> Tensor:
+        """Minus the mean evidence around every node ``[N]``."""
+        return self._region(outputs).propagated_score(outputs)
 
     def _region(self, outputs: Outputs) -> Propagated:
         """Averages the evidence over ``around_hops`` hops."""
@@ -496,7 +499,7 @@ class Evidence(CombinedScorer):
         is_seen = compared.is_seen[rows]
         if around is None:
             return compared.scores.new_zeros(len(is_seen), 1 if self.around_hops else 0)
-        found = surprise(around.scores[rows], around.ranked, is_sorted=True)
+        found = surprise(self._scores_around(outputs)[rows], around.ranked, is_sorted=True)
         return (found * self._is_regional(compared, rows)).unsqueeze(1)
 
     @property
@@ -526,8 +529,10 @@ class Evidence(CombinedScorer):
         for rows in outputs.shards(scores):
             around = self._around(outputs, compared, rows)
             own = self._all_scores(compared, rows)
-            near = own[:, :0] if not self.around_hops else own.new_zeros(len(own), 1)
-            scores[rows] = torch.cat([own, near if around is None else around.scores[rows].unsqueeze(1)], dim=1)
+            near = own.new_zeros(len(own), 1 if self.around_hops else 0)
+            if around is not None:
+                near[:, 0] = self._scores_around(outputs)[rows]
+            scores[rows] = torch.cat([own, near], dim=1)
         if self.around_hops:
             around = self._around(outputs, compared, slice(None))
             known = reference.new_zeros(len(reference)) if around is None else around.ranked

@@ -6,17 +6,25 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from oddnode._utils.lazy import cached_property
 from oddnode.graph import Graph
+from oddnode.graph.positions import positions
 from oddnode.nn import Backbone, Ensemble, embed_with, mean_log_probabilities, run_backbone
 
 if TYPE_CHECKING:
     from oddnode.scoring.base import Scorer
+
+
+class Anchors(NamedTuple):
+    """The known nodes that no network holds out, and those that one does."""
+
+    is_anchor: Tensor  # `[N]`
+    held_out: Tensor  # Indices
 
 
 T = TypeVar("T")
@@ -202,28 +210,25 @@ class Outputs:
         ]
         for member in members:
             vars(member)["anchors"] = self.anchors
-            vars(member)["held_out"] = self.held_out
         return self._sharing_with(members)
 
     @cached_property
-    def anchors(self) -> Tensor | None:
-        """Whether a node is known and no network holds it out ``[N]``; ``None`` if it is unknown which nodes are new."""
+    def anchors(self) -> Anchors | None:
+        """The nodes that new nodes can be placed by; ``None`` if it is unknown which nodes are new."""
         if self.seen is None or not self.references:
             return None
-        anchors = self.seen.clone()
-        anchors[self.held_out] = False
-        return anchors
-
-    @cached_property
-    def held_out(self) -> Tensor:
-        """The reference nodes of all networks."""
-        return torch.cat([self.graph.edge_index[0][:0], *self.references]).unique()
+        held_out = torch.cat(list(self.references)).unique()
+        is_anchor = self.seen.clone()
+        is_anchor[held_out] = False
+        return Anchors(is_anchor, held_out)
 
     @property
-    def positions(self) -> Tensor:
-        from oddnode.scoring.positions import positions
-
-        return self.cached(self.graph.x, "positions", lambda: positions(self.graph, self.anchors))
+    def positions(self) -> Tensor | None:
+        """Where the anchors are in the graph (`oddnode.graph.positions`); ``None`` if that is unknown."""
+        graph, anchors = self.graph, self.anchors
+        if anchors is None:
+            return None
+        return self.cached(graph.x, "positions", lambda: positions(graph, anchors.is_anchor))
 
     def _sharing_with(self, others: list[Outputs]) -> list[Outputs]:
         for other in others:
@@ -243,7 +248,7 @@ class Outputs:
         """
         found = [Outputs(own.module, graph, own.num_classes, own.labelled) for own in outputs]
         for other in found:
-            vars(other)["anchors"], vars(other)["held_out"] = outputs[0].anchors, outputs[0].held_out
+            vars(other)["anchors"] = outputs[0].anchors
         return found[0]._sharing_with(found)
 
     @cached_property

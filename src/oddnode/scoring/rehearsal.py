@@ -97,7 +97,7 @@ def altered_graphs(outputs: Sequence[Outputs], names: Sequence[str]) -> Iterator
     rng = np.random.default_rng([0, 1])
     order = torch.from_numpy(rng.permutation(torch.cat(references).unique().cpu().numpy()))
     num_parts = 2 * round(len(order) / len(references[0]))
-    edge_index, edge_weight = _sorted_edges(graph)
+    edge_index, edge_weight = graph.sorted_edges()
     data = SimpleNamespace(
         x=graph.x[:].cpu(),
         edge_index=edge_index,
@@ -107,19 +107,6 @@ def altered_graphs(outputs: Sequence[Outputs], names: Sequence[str]) -> Iterator
     )
     for first in range(num_parts):
         yield _altered(graph, data, order[first::num_parts], names, rng)
-
-
-def _sorted_edges(graph: Graph) -> tuple[Tensor, Tensor | None]:
-    """Edges and weights in an order that is the same in memory and on disk, repeated edges included, on the CPU."""
-    offsets, sources, weights = (None if part is None else part[:].cpu() for part in graph.csr)
-    assert offsets is not None
-    assert sources is not None
-    targets = torch.arange(graph.num_nodes).repeat_interleave(offsets.diff())
-    if weights is None:
-        return torch.stack([sources.long(), targets]), None
-    order = weights.argsort(stable=True)
-    order = order[(targets * graph.num_nodes + sources)[order].argsort(stable=True)]
-    return torch.stack([sources.long(), targets])[:, order], weights[order]
 
 
 def _altered(graph: Graph, data: Any, nodes: Tensor, names: Sequence[str], rng: np.random.Generator) -> Altered:
