@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from oddnode.scoring import Mahalanobis as Mahalanobis
     from oddnode.scoring import MaxLogit as MaxLogit
     from oddnode.scoring import MaxSoftmax as MaxSoftmax
+    from oddnode.scoring import NeighbourCloseness as NeighbourCloseness
     from oddnode.scoring import NeighbourCosine as NeighbourCosine
+    from oddnode.scoring import NeighbourDegree as NeighbourDegree
     from oddnode.scoring import NeighbourhoodCosine as NeighbourhoodCosine
     from oddnode.scoring import NeighbourhoodFeatures as NeighbourhoodFeatures
     from oddnode.scoring import NonZeros as NonZeros

@@ -144,6 +144,70 @@ def test_nodes_that_training_has_seen_have_weights_of_their_own() -> None:
     assert not bool((surprises[~outputs.seen, 2] > 0).any())
 
 
+def averaged(own: np.ndarray, graph: Graph, num_hops: int) -> np.ndarray:
+    """Means over a node and its neighbours, half and half in every hop; a node without neighbours keeps its own."""
+    walk = np.zeros((graph.num_nodes, graph.num_nodes))
+    np.add.at(walk, (graph.edge_index[1].numpy(), graph.edge_index[0].numpy()), 1.0)
+    degree = walk.sum(axis=1)
+    walk[degree == 0, degree == 0] = 1.0
+    walk /= np.maximum(degree, 1.0)[:, None]
+    for _ in range(num_hops):
+        own = own / 2 + walk @ own / 2
+    return own
+
+
+def with_around(own: np.ndarray, around: np.ndarray, known_own: np.ndarray, known_around: np.ndarray) -> np.ndarray:
+    """The evidence at and around nodes, compared with that at and around reference nodes."""
+    both = own**2 + 2 * shares(-around, -known_around) ** 2
+    known = known_own**2 + 2 * shares(known_around, -known_around, left_out=True) ** 2
+    return shares(-both, -known)
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "nothing is known to be new", "the training graph has grown"])
+def test_what_is_around_nodes_counts_where_a_whole_region_can_be_unknown(place: str) -> None:
+    train, other = random_graph(seed=1), random_graph(seed=2)
+    everyone, weights, seen_weights = torch.ones(40, dtype=torch.bool), (1.0, 2.0), (0.5, 1.0)
+    parts = (FeatureSum(), MaxSoftmax())
+    evidence = Evidence(parts, weights=weights, seen_weights=seen_weights, around_hops=3)
+    at_home = outputs_on(train, reference=REFERENCE)
+    at_home.seen = everyone
+    evidence = evidence.fit(at_home, *labelled(train)).fit_reference(at_home).fit_scores(at_home)
+    weights, seen_weights = (tuple(each.tolist()) for each in (evidence.weights_, evidence.seen_weights_))
+
+    def own_of(outputs: Outputs, home: Graph) -> np.ndarray:
+        columns, in_place = columns_of(evidence, outputs, home), outputs.reference is not None
+        own = expected_scores(columns, 2.0, weights, in_place)
+        if outputs.seen is not None:
+            is_seen = outputs.seen & ~torch.isin(torch.arange(40), REFERENCE)
+            own[is_seen] = expected_scores(columns, 2.0, seen_weights, in_place)[is_seen]
+        return -own
+
+    if place == "elsewhere":
+        own, known_own = own_of(outputs_on(other), train), own_of(at_home, train)
+        known_around = averaged(known_own, train, 3)[REFERENCE]
+        expected = with_around(own, averaged(own, other, 3), known_own[REFERENCE], known_around)
+        np.testing.assert_allclose(evidence.score(outputs_on(other)).numpy(), -expected, rtol=1e-8)
+        return
+    outputs = outputs_on(other, reference=REFERENCE)
+    if place == "the training graph has grown":
+        outputs.seen = torch.rand(40, generator=torch.Generator().manual_seed(0)) < 0.7
+        outputs.seen[REFERENCE] = True
+    own = own_of(outputs, other)
+    around = averaged(own, other, 3)
+    expected = with_around(own, around, own[REFERENCE], around[REFERENCE])
+    found, is_new = -evidence.score(outputs).numpy(), torch.zeros(40, dtype=torch.bool)
+    if outputs.seen is not None:  # new and reference nodes are judged by themselves
+        is_new = ~outputs.seen
+        is_new[REFERENCE] = True
+        np.testing.assert_allclose(found[is_new], own[is_new], rtol=1e-8)
+    is_new[REFERENCE] = True
+    np.testing.assert_allclose(found[~is_new], expected[~is_new], rtol=1e-8)
+    # It is a kind of its own.
+    near = evidence.surprises(outputs)[:, -1].numpy()
+    np.testing.assert_allclose(near[~is_new], shares(-around, -around[REFERENCE])[~is_new], rtol=1e-8)
+    assert evidence.kinds[-1] == "evidence around"
+
+
 @pytest.mark.parametrize("dataset", ["digits", "social"])
 def test_unknown_nodes_that_were_in_the_graph_all_the_time_are_found(dataset: str) -> None:
     """Their features and edges were learnt from; their labels were not."""
