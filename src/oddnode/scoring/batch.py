@@ -25,7 +25,7 @@ _PENALTY, _FARTHEST = 100.0, 5.0
 # Larger surprises count as this much when the kinds of evidence are weighted by what they see in the batch.
 _MOST_SURPRISE = 5.0
 # What a kind of evidence keeps of its weight if it sees nothing, and how much it may see by chance.
-_KEPT, _BY_CHANCE = 0.3, 0.3
+_KEPT, _BY_CHANCE = 0.1, 0.3
 #: With novelty, many new nodes still look known; with drift, fewer than this share is in the upper half of the ranks.
 FEWEST_KNOWN = 0.2
 #: The same where drift is to be expected. Half of all known new nodes are there, so that one in five may be unknown.
