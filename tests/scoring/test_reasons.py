@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from oddnode import GCN, Detector, Scorer
 from oddnode.detector import kinds_of_evidence
+from oddnode.detector.fitted import members_of
 from oddnode.graph import Graph
 from oddnode.scoring import (
     KNN,

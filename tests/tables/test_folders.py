@@ -107,7 +107,7 @@ def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path, method
     if not method:  # shares of the 64 calibration nodes: rounding of single precision may change a rank where nodes tie
         shares = np.exp([found["score"], wanted["score"]])
         assert np.abs(shares[0] - shares[1]).max() < 0.15
-        assert np.mean(np.abs(shares[0] - shares[1]) > 1e-4) < 0.2
+        assert np.abs(shares[0] - shares[1]).mean() < 0.01
     # A model that was fitted on a folder reads tables as well.
     model.score(nodes, edges, tmp_path / "tables.csv")
     score_folder(model, folder, tmp_path / "folder.csv")

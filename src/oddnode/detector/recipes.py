@@ -213,8 +213,7 @@ class _Kind(NamedTuple):
     """A kind of evidence, and its weight for new nodes, in other graphs, and for nodes that training has seen.
 
     Evidence from the network, from a long average or from the edges alone has half the weight of that from a node's
-    edges and features, and the similarity to what is around its neighbours and the number of its features twice as much.
-    Unknown nodes in the training graph influenced what was learnt from edges and features. For them, evidence from
+    edges and features. Unknown nodes in the training graph influenced what was learnt from edges and features. For them, evidence from
     labels has full weight, and learnt links, neighbourhoods and words have none.
     """
 
@@ -247,14 +246,14 @@ def _weighted_kinds(num_hops: int, eta: float) -> tuple[_Kind, ...]:
     return (
         _Kind(scoring.MaxSoftmax(), 0.5, 0.5, 1.0),
         _Kind(scoring.TwoSided(scoring.Mahalanobis()), 0.5, 0.5, 1.0),
-        _Kind(scoring.NeighbourhoodCosine(), 2.0, 1.0, 0.5),
+        _Kind(scoring.NeighbourhoodCosine(), 1.0, 1.0, 0.5),
         _Kind(scoring.LinkPrediction(), 1.0, 1.0, 0.0),
         _Kind(scoring.Propagated(scoring.LinkPrediction()), 1.0, 1.0, 0.0),
         _Kind(scoring.ClassAgreement(), 0.5, 0.5, 1.0),
         _Kind(around, 1.0, 1.0, 0.0),
         _Kind(scoring.Propagated(around, num_hops, eta), 0.5, 0.5, 0.0),
         _Kind(scoring.Propagated(scoring.FeatureLikelihood()), 1.0, 1.0, 0.0),
-        _Kind(scoring.TwoSided(scoring.NonZeros()), 2.0, 1.0, 0.5),
+        _Kind(scoring.TwoSided(scoring.NonZeros()), 1.0, 1.0, 0.5),
         _Kind(scoring.TwoSided(scoring.FeatureSum()), 1.0, 1.0, 0.5),
         _Kind(scoring.TwoSided(scoring.Degree()), 0.5, 0.0, 0.0),
         _Kind(scoring.NeighbourCloseness(), 0.5, 0.0, 0.0),

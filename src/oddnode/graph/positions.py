@@ -34,23 +34,33 @@ def positions(graph: Graph, anchors: Tensor) -> Tensor | None:
         Rows of unit length ``[N, 32]``, of zeros for nodes that are no anchors or not linked to any. ``None`` for a
         large graph on disk, which is not read into memory.
     """
+    if graph.is_on_disk and graph.num_edges + graph.x.numel() > _LARGEST_COPIED:
+        return None
+    own, digest = anchors.to(torch.float64), graph.x.new_empty(graph.num_nodes, dtype=torch.float64)
+    factors = _fractions(graph.x.shape[1], graph.x) + 1.0
+    for rows in graph.row_slices():
+        digest[rows] = graph.times_features(factors.to(graph.x).unsqueeze(0), rows).squeeze(1).double()
     if graph.is_on_disk:
-        if graph.num_edges + graph.x.numel() > _LARGEST_COPIED:
-            return None
         graph = Graph(graph.x[:, :0], *graph.sorted_edges())
-    own, degree = anchors.to(graph.x), graph.in_degree.to(graph.x)
     near = graph.neighbour_sums(own) * own
     scale = torch.where(near > 0, near, torch.inf).rsqrt()
-    # From a CPU generator, so that it depends neither on the global random state nor on the device.
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(graph.num_nodes, _DIRECTIONS, generator=generator, dtype=torch.float64)
-    values = start.to(graph.x) * (near > 0).unsqueeze(1)
+    # Pseudorandom numbers of a node's features and those around it, so that the order of nodes does not matter.
+    digest = digest + 0.6 * graph.neighbour_sums(digest * own) / near.clamp_min(1e-9) + near.log1p()
+    number = torch.arange(1, _DIRECTIONS + 1, device=digest.device)
+    waves = digest.unsqueeze(1) * (50.0 + 450.0 * _fractions(_DIRECTIONS, digest)) + number
+    values = (waves.cos() * (near > 0).unsqueeze(1)).to(graph.x)
+    scale, degree = scale.to(values), graph.in_degree.to(values)
     for step in range(1, _STEPS + 1):
         means = graph.random_walk @ (values * scale.unsqueeze(1))
         values = (values + means * (scale * degree).unsqueeze(1)) / 2
         if step % _EVERY == 0:
             values = values @ _whitening(values)
     return F.normalize(values, dim=1)
+
+
+def _fractions(count: int, like: Tensor) -> Tensor:
+    """Numbers between 0 and 1 without a pattern ``[count]``."""
+    return (torch.arange(1, count + 1, device=like.device, dtype=torch.float64) * 0.6180339887498949).frac()
 
 
 def _whitening(values: Tensor) -> Tensor:

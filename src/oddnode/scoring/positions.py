@@ -16,6 +16,9 @@ from oddnode.scoring.links import EdgeScorer
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.reasons import share_of_known
 
+# Many nodes have neighbours of the same degrees; they are equal in whatever order these are added up.
+_DECIMALS = 4
+
 
 @dataclass
 class NeighbourCloseness(Scorer):
@@ -98,13 +101,16 @@ class NeighbourDegree(EdgeScorer):
     """
 
     kind = "degrees of neighbours"
+    supports_folders = True
+    is_shared = True
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         return copy.copy(self)._with_mean(outputs)
 
     def score(self, outputs: Outputs) -> Tensor:
         degree = outputs.graph.effective_degree.to(outputs.graph.x.dtype)
-        return degree * (self._mean_scores(outputs) - self.mean_.to(degree)) / (degree + 1).sqrt()
+        scores = degree * (self._mean_scores(outputs) - self.mean_.to(degree)) / (degree + 1).sqrt()
+        return scores.round(decimals=_DECIMALS)
 
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         return outputs.graph.effective_degree[edges[0]].to(outputs.graph.x.dtype).log1p()
