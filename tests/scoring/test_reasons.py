@@ -265,7 +265,8 @@ def test_every_number_in_a_sentence_is_that_of_the_graph(fitted: Callable[[Data]
         speaks = (found.evidence[:, 0] >= -math.log(0.1)).tolist()
         assert [text != UNUSUAL for text in texts] == speaks
         # Nothing speaks only if it is no evidence in this graph.
-        assert any(speaks) or not any(bool(each.weights_.any()) for each in members_of(alone.scorer_))
+        members: Any = members_of(alone.scorer_)
+        assert any(speaks) or not any(bool(each.weights_.any()) for each in members)
         for node, text in enumerate(texts):
             if not speaks[node]:
                 continue

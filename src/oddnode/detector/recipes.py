@@ -212,9 +212,9 @@ def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
 class _Kind(NamedTuple):
     """A kind of evidence, and its weight for new nodes, in other graphs, and for nodes that training has seen.
 
-    Evidence from the network, from a long average or from the edges alone has half the weight of that from a node's
-    edges and features. Unknown nodes in the training graph influenced what was learnt from edges and features. For them, evidence from
-    labels has full weight, and learnt links, neighbourhoods and words have none.
+    Evidence from the network, from a long average or from edges alone has half the weight of that from a node's edges
+    and features. Unknown nodes in the training graph influenced what was learnt from edges and features. For them,
+    evidence from labels has full weight, and learnt links, neighbourhoods and words have none.
     """
 
     scorer: Scorer

@@ -28,8 +28,8 @@ class ScorerDefaults:
     #: Whether all networks can share it, because neither its scores nor what it learns depend on the network. It then
     #: learns from the training graph without the reference nodes of any network.
     is_shared = False
-    #: Whether nodes of the training graph score otherwise than new ones because they are known, so that the score cannot
-    #: be learnt from by comparing the two.
+    #: Whether nodes of the training graph score otherwise than new ones because they are known, so that nothing can be
+    #: learnt from comparing the two.
     tells_members = False
     #: Whether it compares nodes with reference nodes: labelled nodes that nothing was learnt from.
     needs_reference = False

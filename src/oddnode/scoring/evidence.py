@@ -29,7 +29,7 @@ from oddnode.scoring.batch import (
 from oddnode.scoring.batch_differences import FeatureBatchEvidence, KindBatchEvidence
 from oddnode.scoring.combinations import CombinedScorer, ScorerWrapper, all_of, sharing
 from oddnode.scoring.feature_space import FeatureSpace
-from oddnode.scoring.findings import Comparison
+from oddnode.scoring.findings import Comparison, Finding
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import Propagated, average_together
 from oddnode.scoring.reasons import share_of_known
@@ -46,8 +46,8 @@ from oddnode.scoring.rehearsal import (
 
 # Scorers more informative than this have full weight: beyond it, informativeness says little about what they detect.
 _ENOUGH_LEFT = 0.1
-# The weights of rehearsal and of each kind of the batch, and that of the evidence around a node beside that at the node;
-# see docs/measurements/carry-over.md.
+# The weights of rehearsal, of each kind of the batch, and of the evidence around a node beside that at the node; see
+# docs/measurements/carry-over.md.
 _REHEARSAL, _BATCH, _AROUND = 4.0, 2.0, 2.0
 # The share of its own evidence that a node keeps in every hop.
 _ETA = 0.5
@@ -390,11 +390,12 @@ class Evidence(CombinedScorer):
 
     def _own_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
         """The evidence against some nodes without what is around them ``[n]``."""
-        nodes = torch.arange(len(compared.scores), device=compared.scores.device)[rows]
-        result, is_seen = compared.scores.new_empty(len(nodes)), compared.is_seen[rows]
+        if isinstance(rows, slice):
+            rows = torch.arange(*rows.indices(len(compared.scores)), device=compared.scores.device)
+        result, is_seen = compared.scores.new_empty(len(rows)), compared.is_seen[rows]
         for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
             if bool(chosen.any()):
-                total = self._total(compared, nodes[chosen], against.weights)
+                total = self._total(compared, rows[chosen], against.weights)
                 result[chosen] = surprise(-total, against.known, is_sorted=True)
         return result
 

@@ -51,7 +51,13 @@ class NeighbourCloseness(Scorer):
         return ((total - usual / 2 * pairs) / (pairs + 1).sqrt()).to(graph.x.dtype)
 
     def informativeness(self, outputs: Outputs) -> float:
-        """Measure how much closer neighbours of held-out nodes are than random anchors, from 0 to 1."""
+        """Measure how much closer neighbours of held-out nodes are than random anchors, from 0 to 1.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on the training graph.
+        """
         place = outputs.positions
         if place is None:
             return 0.0
@@ -83,16 +89,17 @@ class NeighbourCloseness(Scorer):
     def reason(self, found: Finding) -> str:
         if found.around:
             return super().reason(found)
-        return f"Its neighbours are far from each other in the known graph: those of {share_of_known(found.share)} are closer."
+        closer = f"those of {share_of_known(found.share)} are closer"
+        return f"Its neighbours are far from each other in the known graph: {closer}."
 
 
 @dataclass
 class NeighbourDegree(EdgeScorer):
     r"""How many links a node's neighbours have.
 
-    An edge leads to nodes with many links more often than to others. The score is :math:`\sum_{u \in N(v)} (\log(1 +
-    d_u) - m) / \sqrt{d_v + 1}`, with the mean :math:`m` over the edges of the training graph. With edge weights, the sum
-    is the weighted mean times :math:`d_v`, the effective number of edges.
+    An edge leads to nodes with many links more often than to others. The score is :math:`\sum_{u \in N(v)}
+    (\log(1 + d_u) - m) / \sqrt{d_v + 1}`, with the mean :math:`m` over the edges of the training graph. With edge
+    weights, the sum is the weighted mean times :math:`d_v`, the effective number of edges.
 
     Attributes
     ----------
