@@ -51,6 +51,8 @@ CANDIDATES: dict[str, dict[tuple[Any, str], Any]] = {
     "the batch weighs 4": {(evidence, "_BATCH"): 4.0},
     "penalty 30": {(batch, "_PENALTY"): 30.0},
     "penalty 300": {(batch, "_PENALTY"): 300.0},
+    "kinds that see nothing keep 5 %": {(batch, "_KEPT"): 0.05},
+    "kinds that see nothing keep 30 %": {(batch, "_KEPT"): 0.3},
     "kinds that see nothing keep all": {(batch, "_KEPT"): 1e6},
     "without the batch": {(batch, "FEWEST_NEW"): 10**9},
 }

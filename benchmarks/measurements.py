@@ -293,13 +293,18 @@ def _years_references(rows: Rows) -> str:
 
 def _single_kinds(rows: Rows) -> str:
     """The cells in which a single kind of evidence is more than four points better than the default."""
-    body = []
-    for row in sorted(rows, key=lambda row: row["auroc"] - row["kinds"][row["best"]]):
-        best = row["kinds"][row["best"]]
-        if best - row["auroc"] > 4:
-            body.append([row["task"], f"{row['auroc']:.1f}", row["best"], f"{best:.1f}"])
-    mean, bound = fmean(row["auroc"] for row in rows), fmean(row["kinds"][row["best"]] for row in rows)
-    said = f"{len(body)} of {len(rows)} cells; mean AUROC over all {mean:.1f}, of the best kind in each {bound:.1f}."
+    cells: dict[str, Rows] = {}
+    for row in rows:
+        cells.setdefault(row["task"], []).append(row)
+    found = []
+    for task, own in cells.items():
+        kinds = {kind: fmean(row["kinds"].get(kind, 50.0) for row in own) for kind in own[0]["kinds"]}
+        best = max(kinds, key=lambda kind: kinds[kind])
+        found.append((fmean(row["auroc"] for row in own), kinds[best], task, best))
+    found.sort(key=lambda each: each[0] - each[1])
+    body = [[task, f"{own:.1f}", best, f"{area:.1f}"] for own, area, task, best in found if area - own > 4]
+    mean, bound = fmean(each[0] for each in found), fmean(each[1] for each in found)
+    said = f"{len(body)} of {len(found)} cells; mean AUROC over all {mean:.1f}, of the best kind in each {bound:.1f}."
     return f"{_table(['cell', 'default', 'best kind', 'AUROC'], body)}\n\n{said}"
 
 
