@@ -308,6 +308,19 @@ def _single_kinds(rows: Rows) -> str:
     return f"{_table(['cell', 'default', 'best kind', 'AUROC'], body)}\n\n{said}"
 
 
+def _around(rows: Rows) -> str:
+    """How far evidence is averaged: means over the tasks of every family, and over families."""
+    families = sorted({row["family"] for row in rows})
+    body = []
+    for name in rows[0]["found"]:
+        found = [[row["found"][name] for row in rows if row["family"] == family] for family in families]
+        means = [[fmean(column) for column in zip(*own, strict=True)] for own in found]
+        mean = [fmean(column) for column in zip(*means, strict=True)]
+        cells = [f"{own[0]:.1f} / {own[1]:.1f}" for own in means]
+        body.append([name, *cells, f"**{mean[0]:.1f} / {mean[1]:.1f}**", f"{mean[2]:.1f}"])
+    return _table(["candidate", *families, "mean", "false alarms"], body)
+
+
 def _other_graphs(rows: Rows) -> str:
     """Means over seeds, and the largest share."""
     cells: dict[tuple[str, str], Rows] = {}
@@ -471,6 +484,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "single-kinds": partial(_made, "single_kinds-cpu", _single_kinds),
     "without-labels": partial(_made, "without_labels-cpu", _without_labels),
     "other-graphs": partial(_made, "other_graphs-cpu", _other_graphs),
+    "around": partial(_made, "around_selection-cpu", _around),
     "carry-over": partial(_made, "carry_over-cpu", _carry_over),
     **{name: partial(_performance, name) for name in SECTIONS},
     "same_speed": _same_speed,

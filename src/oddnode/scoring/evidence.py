@@ -691,7 +691,7 @@ class EvidenceAround(Scorer):
     kind = "evidence around"
 
     def reason(self, found: Finding) -> str:
-        return f"The nodes around it are unusual: there is less evidence around {share_of_known(found.share)}."
+        return f"The nodes around it are unusual: those around {share_of_known(found.share)} are less so."
 
 
 class Judged(NamedTuple):
