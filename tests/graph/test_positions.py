@@ -58,8 +58,10 @@ def test_they_are_rows_of_a_basis_of_the_slowest_directions_of_a_lazy_walk(weigh
     assert close[anchors][:, anchors][~same].mean().abs() < 0.1
 
 
-def test_the_order_of_nodes_does_not_matter() -> None:
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_order_of_nodes_does_not_matter(scale: float) -> None:
     graph, _ = block_graph()
+    graph = Graph((scale * graph.x + scale).float(), graph.edge_index)
     anchors = torch.arange(graph.num_nodes) < 120
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
     place = torch.empty_like(order)
@@ -68,7 +70,7 @@ def test_the_order_of_nodes_does_not_matter() -> None:
     moved = positions(Graph(graph.x[order], place[graph.edge_index]), anchors[order])
     assert found is not None
     assert moved is not None
-    torch.testing.assert_close((moved @ moved.t()), (found @ found.t())[order][:, order], atol=1e-6, rtol=0)
+    torch.testing.assert_close((moved @ moved.t()), (found @ found.t())[order][:, order], atol=1e-4, rtol=0)
 
 
 def test_other_nodes_take_no_part() -> None:

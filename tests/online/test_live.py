@@ -209,6 +209,23 @@ def test_arrivals_of_a_batch_know_each_other(task: Task, energy: Detector, evide
         assert found == pytest.approx(detector.score_samples(whole)[-len(nodes) :].tolist(), abs=error, rel=error)
 
 
+def test_odd_arrivals_count_as_such_for_known_nodes_around_them(task: Task, evidence: Detector) -> None:
+    live, generator = LiveGraph(evidence, task.train), torch.Generator().manual_seed(0)
+    references = torch.cat([each.nodes for each in evidence.state_.references]).unique().tolist()
+    node = next(node for node in range(task.train.num_nodes) if node not in references)
+    x = 3.0 * torch.rand(12, task.train.x.shape[1], generator=generator, dtype=torch.float64)
+    ids = [f"odd {number}" for number in range(12)]
+    edges = [(name, node) for name in ids] + [(a, b) for a in ids for b in ids if a < b]
+    [before] = live.rescore([node])
+    live.commit(x, edges, ids=ids)
+    [after] = live.rescore([node])
+    kinds = {kind.kind: kind.surprise for kind in after.evidence}
+    assert kinds["evidence around"] > 3.0
+    [expected] = live.rebased().rescore([node])
+    assert after.score < before.score - 2.0
+    assert after.score == pytest.approx(expected.score, abs=2.0)
+
+
 def test_removing_a_node_reads_no_more_rows_than_adding_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its neighbours are hubs, around which much of the graph is one hop further away."""
     generator = torch.Generator().manual_seed(0)

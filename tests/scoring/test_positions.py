@@ -19,6 +19,7 @@ from oddnode.scoring import Outputs
 from oddnode.tasks import Arrivals, arrivals_task
 from tests.graph.test_positions import block_graph
 from tests.scoring.random_graphs import labelled, means_over_edges, outputs_on, random_graph
+from tests.scoring.test_evidence import blocks
 
 
 def grown_outputs(graph: Graph, references: tuple[Tensor, ...], num_known: int) -> Outputs:
@@ -52,6 +53,37 @@ def test_closeness_is_that_of_pairs_of_known_neighbours_by_what_is_usual() -> No
     usual = sum(sum(pairs[node]) for node in held_out) / sum(len(pairs[node]) for node in held_out)
     expected = [(sum(own) - usual / 2 * len(own)) / (len(own) + 1) ** 0.5 for own in pairs]
     np.testing.assert_allclose(NeighbourCloseness().score(outputs).numpy(), expected, atol=1e-9)
+
+
+def test_with_weights_pairs_count_by_their_weights() -> None:
+    """Anchors 0 to 3; node 4 has one that weighs much beside others without a position, node 5 three of them."""
+    edges = [[0, 1, 10.0], [1, 2, 3.0], [2, 3, 2.0], [3, 0, 1.0], [0, 2, 4.0]]
+    pairs = torch.tensor([[a, b] for a, b, _ in edges] + [[b, a] for a, b, _ in edges], dtype=torch.long).t()
+    more = torch.tensor([[0, 6, 7, 0, 1, 3], [4, 4, 4, 5, 5, 5]])
+    weight = torch.tensor([w for *_, w in edges] * 2 + [10.0, 1.0, 1.0, 5.0, 2.0, 3.0], dtype=torch.float64)
+    x = torch.rand(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    graph = Graph(x, torch.cat([pairs, more], dim=1), weight)
+    outputs = grown_outputs(graph, (torch.tensor([4, 5]),), 6)
+    place = positions(graph, torch.arange(8) < 4)
+    assert place is not None
+    own = {0: 0.5, 1: 0.2, 3: 0.3}
+    mean = sum(own[a] * own[b] * float(place[a] @ place[b]) for a, b in itertools.permutations(own, 2))
+    mean /= sum(own[a] * own[b] for a, b in itertools.permutations(own, 2))
+    count = 1 / sum(share**2 for share in own.values())
+    number = count * (count - 1)
+    scores = NeighbourCloseness().score(outputs)
+    assert float(scores[4]) == 0.0
+    # What is usual is the mean closeness of held-out nodes, of which node 5 alone has pairs.
+    assert float(scores[5]) == pytest.approx((mean * number - mean / 2 * number) / (number + 1) ** 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_default_method_takes_weighted_graphs_of_either_precision(dtype: torch.dtype) -> None:
+    data = blocks(seed=0)
+    data.x, data.edge_weight = data.x.to(dtype), torch.rand(data.num_edges).to(dtype) + 0.1
+    data.train_mask, data.val_mask = torch.arange(600) < 200, (torch.arange(600) >= 200) & (torch.arange(600) < 400)
+    scores = Detector.from_recipe("nodesafe-evidence", epochs=3, device="cpu").fit(data).score_samples(data)
+    assert scores.isfinite().all()
 
 
 def test_closeness_says_nothing_where_it_is_unknown_which_nodes_are_new() -> None:

@@ -10,8 +10,10 @@ from oddnode.graph.graph import Graph
 
 # Number of directions; steps of the walk, and after how many of them the directions are made orthogonal again.
 _DIRECTIONS, _STEPS, _EVERY = 32, 12, 3
-# Graphs on disk with more edges and features are not read into memory.
+# Graphs on disk with more edges, features and positions are not read into memory.
 _LARGEST_COPIED = 2**26
+# Rows that are converted to double precision at a time.
+_ROWS = 256
 
 
 def positions(graph: Graph, anchors: Tensor) -> Tensor | None:
@@ -19,7 +21,7 @@ def positions(graph: Graph, anchors: Tensor) -> Tensor | None:
 
     A position is a node's row in an orthonormal basis of the directions in which a lazy random walk between the anchors
     forgets most slowly, found by subspace iteration: nodes that many short walks join are close. Other nodes and their
-    edges take no part.
+    edges take no part, and the order of nodes does not matter.
 
     Parameters
     ----------
@@ -31,36 +33,71 @@ def positions(graph: Graph, anchors: Tensor) -> Tensor | None:
     Returns
     -------
     Tensor or None
-        Rows of unit length ``[N, 32]``, of zeros for nodes that are no anchors or not linked to any. ``None`` for a
-        large graph on disk, which is not read into memory.
+        Rows of unit length ``[N, 32]``, of zeros for nodes that are no anchors or to which no anchor links. ``None``
+        for a large graph on disk, which is not read into memory.
     """
-    if graph.is_on_disk and graph.num_edges + graph.x.numel() > _LARGEST_COPIED:
+    if graph.is_on_disk and graph.num_edges + graph.x.numel() + _DIRECTIONS * graph.num_nodes > _LARGEST_COPIED:
         return None
-    own, digest = anchors.to(torch.float64), graph.x.new_empty(graph.num_nodes, dtype=torch.float64)
-    factors = _fractions(graph.x.shape[1], graph.x) + 1.0
-    for rows in graph.row_slices():
-        digest[rows] = graph.times_features(factors.to(graph.x).unsqueeze(0), rows).squeeze(1).double()
-    if graph.is_on_disk:
-        graph = Graph(graph.x[:, :0], *graph.sorted_edges())
-    near = graph.neighbour_sums(own) * own
-    scale = torch.where(near > 0, near, torch.inf).rsqrt()
-    # Pseudorandom numbers of a node's features and those around it, so that the order of nodes does not matter.
-    digest = digest + 0.6 * graph.neighbour_sums(digest * own) / near.clamp_min(1e-9) + near.log1p()
-    number = torch.arange(1, _DIRECTIONS + 1, device=digest.device)
-    waves = digest.unsqueeze(1) * (50.0 + 450.0 * _fractions(_DIRECTIONS, digest)) + number
-    values = (waves.cos() * (near > 0).unsqueeze(1)).to(graph.x)
-    scale, degree = scale.to(values), graph.in_degree.to(values)
+    edges, own, like = edges_of(graph), anchors.double(), graph.x[:0]
+    near = _sums(edges, own) * own
+    is_linked = near > 0
+    # Pseudorandom numbers of a node's features and those around it.
+    digest = _digest(graph)
+    known = digest[anchors]
+    if len(known) > 1:
+        digest = (digest - known.mean()) / known.std().clamp_min(1e-12)
+    digest = digest + 0.6 * _sums(edges, digest * own) / near.clamp_min(1e-9) + near.log1p()
+    values = like.new_empty(graph.num_nodes, _DIRECTIONS)
+    for direction, fraction in enumerate(_fractions(_DIRECTIONS).tolist()):
+        values[:, direction] = ((50.0 + 450.0 * fraction) * digest + direction).cos() * is_linked
+    scale = torch.where(is_linked, near, torch.inf).rsqrt().to(values)
+    back = scale * edges.in_degree.to(values)
     for step in range(1, _STEPS + 1):
-        means = graph.random_walk @ (values * scale.unsqueeze(1))
-        values = (values + means * (scale * degree).unsqueeze(1)) / 2
+        means = edges.random_walk @ (values * scale.unsqueeze(1))
+        values = (values + means * back.unsqueeze(1)) / 2
         if step % _EVERY == 0:
             values = values @ _whitening(values)
     return F.normalize(values, dim=1)
 
 
-def _fractions(count: int, like: Tensor) -> Tensor:
+def edges_of(graph: Graph) -> Graph:
+    """Return a graph in memory with the same edges: of a graph on disk, one without features.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    """
+    if not graph.is_on_disk:
+        return graph
+
+    def copied() -> Graph:
+        index, weight = graph.sorted_edges()
+        weight = None if weight is None else weight.to(graph.device, graph.x.dtype)
+        return Graph(graph.x[:0].new_empty(graph.num_nodes, 0), index.to(graph.device), weight)
+
+    return graph.cached("edges_of", copied, "edges")
+
+
+def _sums(graph: Graph, values: Tensor) -> Tensor:
+    """The weighted sums of ``[N]`` values over every node's neighbours, in double precision."""
+    source, target = graph.edge_index
+    found = values[source] if graph.edge_weight is None else values[source] * graph.edge_weight.double()
+    return torch.zeros_like(values).index_add_(0, target, found)
+
+
+def _digest(graph: Graph) -> Tensor:
+    """A number for the features of every node ``[N]``, the same wherever the node is."""
+    factors = _fractions(graph.x.shape[1]).to(graph.device) + 1.0
+    if graph.sparse_x is not None:
+        return (graph.sparse_x.to(torch.float64) @ factors.unsqueeze(1)).squeeze(1)
+    parts = [part.double() @ factors for rows in graph.row_slices() for part in graph.x[rows].split(_ROWS)]
+    return torch.cat(parts) if parts else factors.new_empty(0)
+
+
+def _fractions(count: int) -> Tensor:
     """Numbers between 0 and 1 without a pattern ``[count]``."""
-    return (torch.arange(1, count + 1, device=like.device, dtype=torch.float64) * 0.6180339887498949).frac()
+    return (torch.arange(1, count + 1, dtype=torch.float64) * 0.6180339887498949).frac()
 
 
 def _whitening(values: Tensor) -> Tensor:

@@ -1103,6 +1103,9 @@ class LiveGraph:
             whole.put(name, graph.nodes[chosen.numpy()], own)
         self._keep_rows(outputs)
         members = outputs.members or [outputs]
+        for scorer, member in zip(members_of(self._detector.scorer_), members, strict=True):
+            if isinstance(scorer, Evidence) and scorer.around_hops:  # it counts for others, if not for the targets
+                scorer.scores_around(member)
         shared = {key: own for each in members for key, own in each.values.items() if each.is_shared(key)}
         for member in members:
             values = whole.get(member.known.values_key, nodes)

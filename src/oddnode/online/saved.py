@@ -25,7 +25,7 @@ from oddnode.large import FolderError
 from oddnode.large.arrays import ArrayEntry, check_sum, map_array, write_array
 from oddnode.large.manifest import read_json, write_json
 from oddnode.online.growing import Id
-from oddnode.scoring.evidence import _Around, _Compared
+from oddnode.scoring.evidence import _Compared, _KnownAround
 from oddnode.tables import TableModel
 from oddnode.tables.used_rows import arrow_ids
 from oddnode.tables.values import pa
@@ -35,7 +35,7 @@ FORMAT = 2
 MANIFEST = "live.json"
 
 # What scorers may know about a whole graph, besides tensors.
-_FACTS: tuple[Any, ...] = (_Compared, _Around)
+_FACTS: tuple[Any, ...] = (_Compared, _KnownAround)
 _Size = Annotated[int, Meta(ge=0, le=2**53)]
 T = TypeVar("T", bound=Struct)
 _ANEW = "delete it and save the live graph again"

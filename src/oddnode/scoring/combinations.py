@@ -35,6 +35,7 @@ class CombinedScorer(Scorer):
     uses_network = any_of("uses_network")
     needs_reference = any_of("needs_reference")
     needs_exposure = any_of("needs_exposure")
+    tells_members = any_of("tells_members")
     is_local = all_of("is_local")
     is_shared = all_of("is_shared")
     num_hops_used = property(lambda self: max(scorer.num_hops_used for scorer in self.scorers))

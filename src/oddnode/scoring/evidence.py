@@ -77,12 +77,23 @@ class _Against(NamedTuple):
     known: Tensor
 
 
-class _Around(NamedTuple):
+class _KnownAround(NamedTuple):
     """What is around the reference nodes, to compare what is around other nodes with."""
 
     ranked: Tensor  # Minus the mean evidence around each, ascending `[r]`
     surprises: Tensor  # How unusual what is around each is among the others `[r]`
     known: Tensor  # Minus the evidence at and around each, ascending `[r]`
+
+
+class _Around(NamedTuple):
+    """The evidence at every node by itself, without the batch, and minus the mean evidence around it ``[N]``."""
+
+    known: _KnownAround
+    own: Tensor
+    scores: Tensor
+
+    def surprises(self, rows: slice | Tensor) -> Tensor:
+        return surprise(self.scores[rows], self.known.ranked, is_sorted=True)
 
 
 class _Compared(NamedTuple):
@@ -117,9 +128,9 @@ class Evidence(CombinedScorer):
 
     .. math:: T(v) = \sum_k w_k \, (-\log p_k(v))^{q}
 
-    and its score is the logarithm of the share of reference nodes with as much evidence against them. A power :math:`q
-    = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than several weak
-    ones. The weight :math:`w_k` is the given one, reduced, down to 0, for a scorer that is hardly informative on the
+    and its score is the logarithm of the share of reference nodes with as much evidence against them, :math:`-u(v)`. A
+    power :math:`q = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than
+    several weak ones. The weight :math:`w_k` is the given one, reduced, down to 0, for a scorer that is hardly informative on the
     training graph (`oddnode.Scorer.informativeness` below 0.1), times a learnt factor with ``learns_weights``.
 
     If the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with their scores
@@ -320,7 +331,7 @@ class Evidence(CombinedScorer):
             return self
         fitted = copy.copy(self)
         assert outputs.reference is not None
-        fitted.around_ = self._scores_around(outputs)[outputs.reference].double()
+        fitted.around_ = self.scores_around(outputs)[outputs.reference].double()
         return fitted
 
     @property
@@ -348,14 +359,16 @@ class Evidence(CombinedScorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         compared, result = self._compared(outputs), outputs.graph.empty(None, torch.float64)
+        around = self._around(outputs, compared)
         for rows in outputs.shards(result):
-            result[rows] = -self._found_at(outputs, compared, rows)
+            result[rows] = -self._found_at(compared, around, rows)
         return self._with_references(result, compared, outputs)
 
     def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
         compared = self._compared(outputs)
         result = outputs.graph.x.new_zeros(outputs.graph.num_nodes, dtype=torch.float64)
-        result[nodes] = -self._found_at(outputs, compared, nodes)
+        around = self._around(outputs, compared) if bool(self._is_regional(compared, nodes).any()) else None
+        result[nodes] = -self._found_at(compared, around, nodes)
         return self._with_references(result, compared, outputs)[nodes]
 
     def own_evidence(self, outputs: Outputs) -> Tensor:
@@ -378,14 +391,12 @@ class Evidence(CombinedScorer):
             result[outputs.reference] = self._of_references(alone)
         return result
 
-    def _found_at(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> Tensor:
+    def _found_at(self, compared: _Compared, around: _Around | None, rows: slice | Tensor) -> Tensor:
         """The evidence against some nodes ``[n]``; reference nodes are treated like any others."""
-        around = self._around(outputs, compared, rows)
         if around is None:
             return self._own_at(compared, rows)
-        own = self._own_at(compared, rows) if len(compared.batch) else self.own_evidence(outputs)[rows]
-        near = surprise(self._scores_around(outputs)[rows], around.ranked, is_sorted=True)
-        both = surprise(-_both(own, near), around.known, is_sorted=True)
+        own = self._own_at(compared, rows) if len(compared.batch) else around.own[rows]
+        both = surprise(-_both(own, around.surprises(rows)), around.known.known, is_sorted=True)
         return torch.where(self._is_regional(compared, rows), both, own)
 
     def _own_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
@@ -394,9 +405,9 @@ class Evidence(CombinedScorer):
             rows = torch.arange(*rows.indices(len(compared.scores)), device=compared.scores.device)
         result, is_seen = compared.scores.new_empty(len(rows)), compared.is_seen[rows]
         for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
-            if bool(chosen.any()):
-                total = self._total(compared, rows[chosen], against.weights)
-                result[chosen] = surprise(-total, against.known, is_sorted=True)
+            for some in chosen.nonzero().squeeze(1).split(_ROWS_AT_ONCE):
+                total = self._total(compared, rows[some], against.weights)
+                result[some] = surprise(-total, against.known, is_sorted=True)
         return result
 
     def _total(self, compared: _Compared, nodes: Tensor, weights: Tensor) -> Tensor:
@@ -409,20 +420,24 @@ class Evidence(CombinedScorer):
         sides = [self.scorers[kind].two_sided for kind in used.tolist()]
         return surprise(scores, ranked, two_sided=sides, is_sorted=True).pow(self.power) @ weights[used]
 
-    def _of_references(self, compared: _Compared) -> Tensor:
-        """The evidence against each reference node, by the others ``[r]``."""
+    def _of_references(self, compared: _Compared, around: _KnownAround | None = None) -> Tensor:
+        """The evidence against each reference node, by the others ``[r]``, perhaps with what is around it."""
         known = compared.surprises.pow(self.power) @ compared.new.weights
-        return surprise(-known, -known, leave_one_out=True)
+        own = surprise(-known, -known, leave_one_out=True)
+        if around is None:
+            return own
+        both = -_both(own, around.surprises)
+        return surprise(both, both, leave_one_out=True)
 
     def _with_references(self, result: Tensor, compared: _Compared, outputs: Outputs) -> Tensor:
         if outputs.reference is not None:
-            own = self._of_references(compared)
-            around = None if compared.knows_new else self._around(outputs, compared, outputs.reference)
-            if around is not None:
-                both = -_both(own, around.surprises)
-                own = surprise(both, both, leave_one_out=True)
-            result[outputs.reference] = -own
+            result[outputs.reference] = -self._of_references(compared, self._around_references(outputs, compared))
         return result.to(outputs.graph.x.dtype)
+
+    def _around_references(self, outputs: Outputs, compared: _Compared) -> _KnownAround | None:
+        """What is around reference nodes, if that counts for these."""
+        around = None if compared.knows_new else self._around(outputs, compared)
+        return None if around is None else around.known
 
     @staticmethod
     def _is_regional(compared: _Compared, rows: slice | Tensor) -> Tensor:
@@ -430,24 +445,32 @@ class Evidence(CombinedScorer):
         is_seen = compared.is_seen[rows]
         return is_seen if compared.knows_new else torch.ones_like(is_seen)
 
-    def _around(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> _Around | None:
-        """What is around reference nodes, if what is around any of some nodes counts."""
-        if not self.around_hops or not bool(self._is_regional(compared, rows).any()):
+    def _around(self, outputs: Outputs, compared: _Compared) -> _Around | None:
+        """What is around nodes, if that counts for any; of a graph on disk, all ranks need to ask."""
+        if not self.around_hops or (compared.knows_new and not bool(compared.is_seen.any())):
             return None
         if outputs.reference is None and not hasattr(self, "around_"):
             return None
-        return outputs.cached(self._region(outputs), "known", partial(self._around_references, outputs))
+        scores, own, region = self.scores_around(outputs), self.own_evidence(outputs), self._region(outputs)
+        known = outputs.cached(region, "known", partial(self._known_around, outputs, scores))
+        return _Around(known, own, scores)
 
-    def _around_references(self, outputs: Outputs) -> _Around:
-        known = self.around_ if outputs.reference is None else self._scores_around(outputs)[outputs.reference]
+    def _known_around(self, outputs: Outputs, scores: Tensor) -> _KnownAround:
         alone, _ = outputs.cached(self, "compared", partial(self._compare, outputs))
+        known = self.around_ if outputs.reference is None else scores[outputs.reference]
         known = known.to(alone.scores)
         found = surprise(known, known, leave_one_out=True)
         both = -_both(self._of_references(alone), found)
-        return _Around(known.sort().values, found, both.sort().values)
+        return _KnownAround(known.sort().values, found, both.sort().values)
 
-    def _scores_around(self, outputs: Outputs) -> Tensor:
-        """Minus the mean evidence around every node ``[N]``."""
+    def scores_around(self, outputs: Outputs) -> Tensor:
+        """Compute minus the mean evidence around every node ``[N]``.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+        """
         return self._region(outputs).propagated_score(outputs)
 
     def _region(self, outputs: Outputs) -> Propagated:
@@ -486,22 +509,23 @@ class Evidence(CombinedScorer):
             The network's outputs on a graph of N nodes.
         """
         compared, found = self._compared(outputs), outputs.graph.empty(len(self.kinds), torch.float64)
+        around = self._around(outputs, compared)
         for rows in outputs.shards(found):
             own = self._all_surprises(compared, rows) * (self._weights_of_nodes(compared, rows) > 0)
-            found[rows] = torch.cat([own, self._surprises_around(outputs, compared, rows)], dim=1)
+            found[rows] = torch.cat([own, self._surprises_around(compared, around, rows)], dim=1)
         if outputs.reference is not None:
             inside = compared.surprises.shape[1]
             found[outputs.reference, :inside] = compared.surprises * (compared.new.weights > 0)
+            if around is not None and not compared.knows_new:
+                found[outputs.reference, inside] = around.known.surprises
         return found
 
-    def _surprises_around(self, outputs: Outputs, compared: _Compared, rows: slice | Tensor) -> Tensor:
+    def _surprises_around(self, compared: _Compared, around: _Around | None, rows: slice | Tensor) -> Tensor:
         """How unusual what is around some nodes is, 0 where that does not count ``[n, 1]``, or ``[n, 0]``."""
-        around = self._around(outputs, compared, rows)
-        is_seen = compared.is_seen[rows]
+        is_regional = self._is_regional(compared, rows)
         if around is None:
-            return compared.scores.new_zeros(len(is_seen), 1 if self.around_hops else 0)
-        found = surprise(self._scores_around(outputs)[rows], around.ranked, is_sorted=True)
-        return (found * self._is_regional(compared, rows)).unsqueeze(1)
+            return compared.scores.new_zeros(len(is_regional), 1 if self.around_hops else 0)
+        return (around.surprises(rows) * is_regional).unsqueeze(1)
 
     @property
     def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -526,17 +550,15 @@ class Evidence(CombinedScorer):
             contributions[rows] = surprises[rows].pow(self.power) * weights
             if self.rehearses:  # it sums up the other kinds, which say more
                 contributions[rows, len(self.scorers)] = 0.0
-        reference = compared.reference
+        around, reference = self._around(outputs, compared), compared.reference
         for rows in outputs.shards(scores):
-            around = self._around(outputs, compared, rows)
             own = self._all_scores(compared, rows)
             near = own.new_zeros(len(own), 1 if self.around_hops else 0)
             if around is not None:
-                near[:, 0] = self._scores_around(outputs)[rows]
+                near[:, 0] = around.scores[rows]
             scores[rows] = torch.cat([own, near], dim=1)
         if self.around_hops:
-            around = self._around(outputs, compared, slice(None))
-            known = reference.new_zeros(len(reference)) if around is None else around.ranked
+            known = reference.new_zeros(len(reference)) if around is None else around.known.ranked
             reference = torch.cat([reference, known.unsqueeze(1)], dim=1)
         return [Comparison(self._all_scorers, outputs, scores, reference, surprises, contributions)]
 
@@ -735,12 +757,20 @@ def judge_together(scorers: Sequence[Evidence], outputs: Sequence[Outputs], coun
             known = torch.stack([each.known for each in against], dim=1)
             total = torch.where(chosen, -surprise(-sums, known, is_sorted=True), total)
             weights = torch.where(chosen.unsqueeze(2), own_weights, weights)
-    for number, (each, own_outputs) in enumerate(zip(compared, outputs, strict=True)):
+    near, rows = scores.new_zeros(count, members, 1), slice(count)
+    for number, (scorer, each, own_outputs) in enumerate(zip(scorers, compared, outputs, strict=True)):
+        around = scorer._around(own_outputs, each)
+        if around is not None:
+            near[:, number] = scorer._surprises_around(each, around, rows)
+            found_at = -scorer._found_at(each, around, rows)
+            total[:, number] = torch.where(scorer._is_regional(each, rows), found_at, total[:, number])
         here = own_outputs.reference
         is_here = None if here is None else here < count
         if here is not None and is_here is not None and bool(is_here.any()):  # compared with the other reference nodes
-            against_all = each.surprises.pow(power) @ each.new.weights
-            total[here[is_here], number] = -surprise(-against_all, -against_all, leave_one_out=True)[is_here]
+            own_around = None if around is None or each.knows_new else around.known
+            total[here[is_here], number] = -scorer._of_references(each, own_around)[is_here]
+            if own_around is not None:
+                near[here[is_here], number, 0] = own_around.surprises[is_here]
             surprises[here[is_here], number] = each.surprises[is_here]
             weights[here[is_here], number] = each.new.weights
     surprises = surprises * (weights > 0)
@@ -748,14 +778,6 @@ def judge_together(scorers: Sequence[Evidence], outputs: Sequence[Outputs], coun
     if first.rehearses:
         contributions[:, :, inside] = 0.0
     if first.around_hops:
-        near = scores.new_zeros(count, members, 1)
-        for number, (scorer, each, own_outputs) in enumerate(zip(scorers, compared, outputs, strict=True)):
-            rows = slice(count)
-            if scorer._around(own_outputs, each, rows) is not None:
-                near[:, number] = scorer._surprises_around(own_outputs, each, rows)
-                found_at = -scorer._found_at(own_outputs, each, rows)
-                own_references = each.is_seen[rows] if each.knows_new else torch.ones_like(each.is_seen[rows])
-                total[:, number] = torch.where(own_references, found_at, total[:, number])
         surprises = torch.cat([surprises, near], dim=2)
         contributions = torch.cat([contributions, _AROUND * near.pow(power)], dim=2)
     return Judged(total.to(outputs[0].graph.x.dtype), surprises, contributions)

@@ -10,6 +10,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from oddnode.graph import Graph
+from oddnode.graph.positions import edges_of
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.links import EdgeScorer
@@ -18,6 +20,8 @@ from oddnode.scoring.reasons import share_of_known
 
 # Many nodes have neighbours of the same degrees; they are equal in whatever order these are added up.
 _DECIMALS = 4
+# With fewer effective neighbours that have a position, there is no pair of them.
+_FEWEST = 1.001
 
 
 @dataclass
@@ -32,8 +36,8 @@ class NeighbourCloseness(Scorer):
     .. math:: \frac{t_v - \tfrac{m}{2} n_v}{\sqrt{n_v + 1}}
 
     Neither a held-out node nor a new one takes part in the positions, so both are judged by what other nodes' edges
-    say. Where it is unknown which nodes are new, every node scores 0. With edge weights, sums are weighted, and
-    :math:`n_v` counts the effective number of neighbours.
+    say. Where it is unknown which nodes are new, every node scores 0. With edge weights :math:`a`, the mean over pairs
+    is weighted by :math:`a_u a_w`, and there are :math:`n_v = k (k - 1)` of them for :math:`k` effective neighbours.
     """
 
     uses_network = False
@@ -46,7 +50,7 @@ class NeighbourCloseness(Scorer):
         graph, place = outputs.graph, outputs.positions
         if place is None:
             return graph.x.new_zeros(graph.num_nodes)
-        total, pairs = self._pairs(outputs, place)
+        total, pairs = self._pairs(graph, place)
         usual = outputs.cached(self, "known", partial(self._usual, outputs, total, pairs))
         return ((total - usual / 2 * pairs) / (pairs + 1).sqrt()).to(graph.x.dtype)
 
@@ -61,30 +65,36 @@ class NeighbourCloseness(Scorer):
         place = outputs.positions
         if place is None:
             return 0.0
-        total, pairs = self._pairs(outputs, place)
         by_chance = place[place.any(dim=1)].mean(dim=0).square().sum()
-        return float((self._usual(outputs, total, pairs) - by_chance).clamp(0.0, 1.0).nan_to_num())
+        usual = self._usual(outputs, *self._pairs(outputs.graph, place))
+        return float((usual - by_chance).clamp(0.0, 1.0).nan_to_num())
 
     @staticmethod
-    def _pairs(outputs: Outputs, place: Tensor) -> tuple[Tensor, Tensor]:
+    def _pairs(graph: Graph, place: Tensor) -> tuple[Tensor, Tensor]:
         """The closeness summed over the pairs of every node's neighbours, and the number of pairs ``[N]``."""
-        graph = outputs.graph
-        total, pairs = graph.empty(None, torch.float64), graph.empty(None, torch.float64)
-        values = torch.cat([place, place.any(dim=1, keepdim=True).to(place)], dim=1)
-        for rows, means in graph.neighbour_means(values, total):
-            degree, near = graph.effective_degree[rows].double(), means.double()
-            count = degree * near[:, -1]
-            # Of the products of all neighbours with all, those with themselves are left out.
-            pairs[rows] = count * (count - 1).clamp_min(0.0)
-            total[rows] = torch.where(count > 1.5, degree.square() * near[:, :-1].square().sum(dim=1) - count, 0.0)
-        return total, pairs
+        graph, has_place = edges_of(graph), place.any(dim=1)
+        means = (graph.random_walk @ torch.cat([place, has_place.to(place).unsqueeze(1)], dim=1)).double()
+        near, share = means[:, :-1], means[:, -1]
+        if graph.edge_weight is None:
+            squares = share / graph.in_degree.clamp_min(1)
+        else:
+            (source, target), weight = graph.edge_index, graph.edge_weight.double()
+            total, squares = torch.zeros_like(share), torch.zeros_like(share)
+            total.index_add_(0, target, weight)
+            squares.index_add_(0, target, weight.square() * has_place[source])
+            squares = squares / total.clamp_min(1e-300).square()
+        count = share.square() / squares.clamp_min(1e-300)
+        has_pairs = count > _FEWEST
+        # Of the products of all neighbours with all, those with themselves are left out.
+        found = count * (near.square().sum(dim=1) / squares.clamp_min(1e-300) - 1.0)
+        return torch.where(has_pairs, found, 0.0), torch.where(has_pairs, count * (count - 1.0), 0.0)
 
     @staticmethod
     def _usual(outputs: Outputs, total: Tensor, pairs: Tensor) -> Tensor:
-        """The mean closeness of the neighbours of held-out nodes."""
+        """The mean closeness of the neighbours of held-out nodes ``[1]``."""
         assert outputs.anchors is not None
         held_out = outputs.anchors.held_out
-        return total[held_out].sum() / pairs[held_out].sum().clamp_min(1)
+        return (total[held_out].sum() / pairs[held_out].sum().clamp_min(1)).reshape(1)
 
     def reason(self, found: Finding) -> str:
         if found.around:
