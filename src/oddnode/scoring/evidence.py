@@ -130,8 +130,9 @@ class Evidence(CombinedScorer):
 
     and its score is the logarithm of the share of reference nodes with as much evidence against them, :math:`-u(v)`. A
     power :math:`q = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than
-    several weak ones. The weight :math:`w_k` is the given one, reduced, down to 0, for a scorer that is hardly informative on the
-    training graph (`oddnode.Scorer.informativeness` below 0.1), times a learnt factor with ``learns_weights``.
+    several weak ones. The weight :math:`w_k` is the given one, reduced, down to 0, for a scorer that is hardly
+    informative on the training graph (`oddnode.Scorer.informativeness` below 0.1), times a learnt factor with
+    ``learns_weights``.
 
     If the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with their scores
     there, so that a graph may grow; otherwise with their scores in the training graph. Nodes of the training graph
