@@ -73,10 +73,10 @@ def combined_anew(detector: Detector, hops: int) -> Detector:
     state, other = detector.state_, copy.copy(detector)
     assert state.training is not None
     outputs, members = state.training.outputs, []
-    for scorer, own in zip(members_of(state.scorer), outputs.members or [outputs], strict=True):
-        scorer = copy.copy(scorer)
-        scorer.around_hops = hops
-        members.append(scorer.fit_scores(own))
+    for fitted, own in zip(members_of(state.scorer), outputs.members or [outputs], strict=True):
+        member: Any = copy.copy(fitted)
+        member.around_hops = hops
+        members.append(member.fit_scores(own))
     scorer = EnsembleMean(tuple(members)) if isinstance(state.scorer, EnsembleMean) else members[0]
     state = replace(state, scorer=scorer)
     return other._with_state(state, calibration_by_references(state))
