@@ -18,14 +18,13 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from carry_over import GRAPHS, changed
+from carry_over import GRAPHS, changed, with_members
 from common import store
 from membership import without_members
 from seen_selection import graphs, seen_task
@@ -33,9 +32,8 @@ from selection import validation_tasks
 
 from oddnode import Detector, evaluate
 from oddnode.detector.fitted import members_of
-from oddnode.detector.fitting import calibration_by_references
 from oddnode.evaluation import TaskOutputs
-from oddnode.scoring import EnsembleMean, evidence
+from oddnode.scoring import evidence
 from oddnode.tasks import Task, feature_task, load_task, structure_task
 
 _TESTED = 1000
@@ -70,16 +68,14 @@ def tasks_of(seed: int) -> Iterator[tuple[str, Task]]:
 
 def combined_anew(detector: Detector, hops: int) -> Detector:
     """A copy that averages the same evidence over another number of hops."""
-    state, other = detector.state_, copy.copy(detector)
+    state = detector.state_
     assert state.training is not None
     outputs, members = state.training.outputs, []
     for fitted, own in zip(members_of(state.scorer), outputs.members or [outputs], strict=True):
         member: Any = copy.copy(fitted)
         member.around_hops = hops
         members.append(member.fit_scores(own))
-    scorer = EnsembleMean(tuple(members)) if isinstance(state.scorer, EnsembleMean) else members[0]
-    state = replace(state, scorer=scorer)
-    return other._with_state(state, calibration_by_references(state))
+    return with_members(detector, members)
 
 
 def job(seed: int, place: int) -> dict[str, Any]:

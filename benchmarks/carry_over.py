@@ -73,15 +73,20 @@ def changed(settings: dict[tuple[Any, str], Any]) -> Iterator[None]:
 
 def combined_anew(detector: Detector, learns: bool) -> Detector:
     """A copy that combines the same kinds of evidence with the settings of now."""
-    state, other = detector.state_, copy.copy(detector)
+    state = detector.state_
     members = [copy.copy(each) for each in members_of(state.scorer)]
     if learns:  # the rehearsal itself, not only its weight
         assert state.training is not None
         outputs = state.training.outputs
         members = members[0].fit_together(members, outputs.members or [outputs])
-    scorer = EnsembleMean(tuple(members)) if isinstance(state.scorer, EnsembleMean) else members[0]
-    state = replace(state, scorer=scorer)
-    return other._with_state(state, calibration_by_references(state))
+    return with_members(detector, members)
+
+
+def with_members(detector: Detector, members: list[Any]) -> Detector:
+    """A copy with other scorers for its networks, calibrated anew."""
+    is_ensemble = isinstance(detector.state_.scorer, EnsembleMean)
+    state = replace(detector.state_, scorer=EnsembleMean(tuple(members)) if is_ensemble else members[0])
+    return copy.copy(detector)._with_state(state, calibration_by_references(state))
 
 
 def results_of(work: tuple[str, str, str, int]) -> list[dict[str, Any]]:

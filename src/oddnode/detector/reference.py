@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mask
+from oddnode.graph.graph import feature_checksums
 
 # If less than this share of the reference nodes or of their edges is found again, it is a different graph.
 _SAME_GRAPH = 0.9
@@ -44,14 +45,14 @@ class ReferenceNodes:
     def of(cls, graph: Graph, nodes: Tensor) -> ReferenceNodes:
         nodes = nodes.sort().values
         edges = graph.edges_to(nodes)
-        return cls(nodes, _checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
+        return cls(nodes, feature_checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
 
     def find(self, graph: Graph, among: Tensor | None = None, fewest: int | None = None) -> Tensor | None:
         """Find the nodes where they were, or by their features among others; ``None`` if too few are there."""
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         if among is None:
             here = nodes[nodes < graph.num_nodes]
-            same = here[_equal(_checksums(graph.x[here]), checksums[: len(here)])]
+            same = here[_equal(feature_checksums(graph.x[here]), checksums[: len(here)])]
             if not self._has_edges(graph, same):
                 return None
         else:
@@ -75,7 +76,7 @@ class ReferenceNodes:
     def _places(self, x: Tensor) -> Tensor:
         """The place of the reference node that has the features of a row, for every row; -1 if there is none."""
         known, order = self.checksums.to(x.device).sort()
-        own = _checksums(x)
+        own = feature_checksums(x)
         right = torch.searchsorted(known, own).clamp_max(len(known) - 1)
         left = (right - 1).clamp_min(0)
         nearest = torch.where(_equal(own, known[right]), right, left)
@@ -89,7 +90,7 @@ class ReferenceNodes:
         """
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         here = nodes[nodes < graph.num_nodes]
-        same = _equal(_checksums(graph.x[here]), checksums[: len(here)])
+        same = _equal(feature_checksums(graph.x[here]), checksums[: len(here)])
         return here if 2 * int(same.sum()) >= len(nodes) else here[:0]
 
     def _has_edges(self, graph: Graph, nodes: Tensor) -> bool:
@@ -233,12 +234,6 @@ def _is_mask(mask: object, num_nodes: int) -> TypeGuard[Tensor]:
     if not isinstance(mask, Tensor) or mask.is_meta or mask.layout != torch.strided:
         return False
     return mask.dtype == torch.bool and mask.shape == (num_nodes,)
-
-
-def _checksums(x: Tensor) -> Tensor:
-    """A weighted sum of the features of every row, with a different weight for each column."""
-    columns = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=torch.float64)
-    return x.double() @ (1.0 + (columns * 0.6180339887498949).frac())
 
 
 def _equal(a: Tensor, b: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-r"""Where nodes are in a graph, by its edges alone."""
+"""Where nodes are in a graph, by its edges alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.graph.graph import Graph
+from oddnode.graph.graph import Graph, feature_checksums, fractions
 
 # Number of directions; steps of the walk, and after how many of them the directions are made orthogonal again.
 _DIRECTIONS, _STEPS, _EVERY = 32, 12, 3
@@ -33,8 +33,8 @@ def positions(graph: Graph, anchors: Tensor) -> Tensor | None:
     Returns
     -------
     Tensor or None
-        Rows of unit length ``[N, 32]``, of zeros for nodes that are no anchors or to which no anchor links. ``None``
-        for a large graph on disk, which is not read into memory.
+        Rows of unit length ``[N, 32]``; all zeros for nodes that are not anchors, and for anchors that no other anchor
+        links to. ``None`` for a large graph on disk, which is not read into memory.
     """
     if graph.is_on_disk and graph.num_edges + graph.x.numel() + _DIRECTIONS * graph.num_nodes > _LARGEST_COPIED:
         return None
@@ -48,7 +48,7 @@ def positions(graph: Graph, anchors: Tensor) -> Tensor | None:
         digest = (digest - known.mean()) / known.std().clamp_min(1e-12)
     digest = digest + 0.6 * _sums(edges, digest * own) / near.clamp_min(1e-9) + near.log1p()
     values = like.new_empty(graph.num_nodes, _DIRECTIONS)
-    for direction, fraction in enumerate(_fractions(_DIRECTIONS).tolist()):
+    for direction, fraction in enumerate(fractions(_DIRECTIONS, digest).tolist()):
         values[:, direction] = ((50.0 + 450.0 * fraction) * digest + direction).cos() * is_linked
     scale = torch.where(is_linked, near, torch.inf).rsqrt().to(values)
     back = scale * edges.in_degree.to(values)
@@ -88,16 +88,11 @@ def _sums(graph: Graph, values: Tensor) -> Tensor:
 
 def _digest(graph: Graph) -> Tensor:
     """A number for the features of every node ``[N]``, the same wherever the node is."""
-    factors = _fractions(graph.x.shape[1]).to(graph.device) + 1.0
     if graph.sparse_x is not None:
+        factors = 1.0 + fractions(graph.x.shape[1], graph.x)
         return (graph.sparse_x.to(torch.float64) @ factors.unsqueeze(1)).squeeze(1)
-    parts = [part.double() @ factors for rows in graph.row_slices() for part in graph.x[rows].split(_ROWS)]
-    return torch.cat(parts) if parts else factors.new_empty(0)
-
-
-def _fractions(count: int) -> Tensor:
-    """Numbers between 0 and 1 without a pattern ``[count]``."""
-    return (torch.arange(1, count + 1, dtype=torch.float64) * 0.6180339887498949).frac()
+    parts = [feature_checksums(part) for rows in graph.row_slices() for part in graph.x[rows].split(_ROWS)]
+    return torch.cat(parts) if parts else feature_checksums(graph.x[:0])
 
 
 def _whitening(values: Tensor) -> Tensor:

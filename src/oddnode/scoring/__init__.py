@@ -39,7 +39,7 @@ from oddnode.scoring.model_free import NonZeros as NonZeros
 from oddnode.scoring.neighbourhood import ClassAgreement as ClassAgreement
 from oddnode.scoring.neighbourhood import FeatureLikelihood as FeatureLikelihood
 from oddnode.scoring.neighbourhood import NeighbourhoodFeatures as NeighbourhoodFeatures
+from oddnode.scoring.neighbours import NeighbourCloseness as NeighbourCloseness
+from oddnode.scoring.neighbours import NeighbourDegree as NeighbourDegree
 from oddnode.scoring.outputs import Outputs as Outputs
-from oddnode.scoring.positions import NeighbourCloseness as NeighbourCloseness
-from oddnode.scoring.positions import NeighbourDegree as NeighbourDegree
 from oddnode.scoring.propagated import Propagated as Propagated

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from oddnode.graph import Graph
 from oddnode.graph.alterations import ALTERATIONS
+from oddnode.graph.graph import feature_checksums
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
@@ -131,9 +132,7 @@ def fold_of(x: Tensor) -> Tensor:
     x : Tensor
         Features ``[n, F]``.
     """
-    columns = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=torch.float64)
-    digest = x.double() @ (1.0 + (columns * 0.6180339887498949).frac())
-    return ((1e4 * digest).frac().abs() >= 0.5).long()
+    return ((1e4 * feature_checksums(x)).frac().abs() >= 0.5).long()
 
 
 def learn(rehearsed: Rehearsed) -> Tensor | None:
